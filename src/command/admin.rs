@@ -1,0 +1,137 @@
+//! `ticket-ledger admin`: what an operator does by hand.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::{ANONYMOUS, Failure};
+use crate::ledger::{Key, Retried, retry};
+use crate::operation::tickets::{TwinGroup, twins};
+use crate::postgres::{Database, Reach, Settings};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A postgres:// URL of the database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true)]
+    database_url: Option<String>,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lets a failed request run again: its next caller or the next scan takes it up
+    Retry {
+        /// The request_id that its caller sent
+        request_id: String,
+        /// Whose request it is
+        #[arg(long, default_value = ANONYMOUS)]
+        principal: String,
+    },
+    /// Groups tickets that agree, however far apart; exits with 1 if there are any
+    Duplicates {
+        /// Only tickets created in the last so many hours
+        #[arg(long, value_name = "HOURS")]
+        since: Option<u32>,
+        /// In what they agree
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "title,body")]
+        by: Vec<Field>,
+    },
+}
+
+/// A field of a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Field {
+    Title,
+    Body,
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    super::log_for_a_person();
+    let Some(url) = arguments.database_url else {
+        return Err(Failure::usage(
+            "DATABASE_URL is not set: give the URL of the deployment's database (ticket-ledger dev prints its own).",
+        ));
+    };
+    let database = Database::new(
+        &Settings {
+            url,
+            pool_size: 1,
+            acquire_limit: Duration::from_secs(5),
+            statement_limit: Duration::from_secs(60),
+            lock_limit: Duration::from_secs(5),
+        },
+        Arc::new(Reach::default()),
+    )?;
+    match arguments.action {
+        Action::Retry { request_id, principal } => {
+            let key = Key {
+                principal: principal.into(),
+                request_id: request_id.as_str().into(),
+            };
+            let retried = retry(&database, &key, &operator()).await?;
+            let (status, sentence) = match retried {
+                Retried::Freed => (
+                    "freed",
+                    "It may run again; its next caller or the next scan takes it up.",
+                ),
+                Retried::NotFailed => ("already so", "It is not failed; nothing was changed."),
+                Retried::Unknown => {
+                    return Err(Failure::new(format!(
+                        "no request {request_id} is recorded for this principal; check the request_id and --principal."
+                    )));
+                }
+            };
+            if arguments.json {
+                println!("{}", json!({ "request_id": request_id, "status": status }));
+            } else {
+                println!("{request_id}: {sentence}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Duplicates { since, by } => {
+            let groups = twins(&database, since, by.contains(&Field::Title), by.contains(&Field::Body)).await?;
+            show(&groups, arguments.json);
+            Ok(if groups.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(1)
+            })
+        }
+    }
+}
+
+fn show(groups: &[TwinGroup], as_json: bool) {
+    if as_json {
+        let groups: Vec<_> = groups
+            .iter()
+            .map(|group| json!({ "title": group.title, "ticket_ids": group.ticket_ids, "request_ids": group.request_ids }))
+            .collect();
+        println!("{}", json!({ "duplicates": groups }));
+    } else if groups.is_empty() {
+        println!("No duplicates.");
+    } else {
+        for group in groups {
+            println!("{:?}: {} tickets", group.title, group.ticket_ids.len());
+            for (ticket, request) in group.ticket_ids.iter().zip(&group.request_ids) {
+                println!("  {ticket}  request_id {request}");
+            }
+        }
+    }
+}
+
+/// Who does it, for the audit: the name of this user on this machine.
+fn operator() -> String {
+    nix::unistd::User::from_uid(nix::unistd::getuid())
+        .ok()
+        .flatten()
+        .map_or_else(|| "unknown".to_owned(), |user| user.name)
+}

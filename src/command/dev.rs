@@ -1,0 +1,119 @@
+//! `ticket-ledger dev`: everything in one command, on a private Postgres.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use super::serve::{Replica, stop_on_signals};
+use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
+use crate::config::{Config, LogFormat};
+use crate::transport::Server;
+
+/// The database in a private cluster.
+const DATABASE: &str = "ticket_ledger";
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A postgres:// URL of a database to use in place of a private one
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+
+    /// Where the private Postgres keeps its data [default: the user's data folder]
+    #[arg(long, env = "DATA_DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// The folder with initdb, pg_ctl and postgres [default: searched for, else fetched]
+    #[arg(long, env = "PG_BINDIR")]
+    pg_bindir: Option<PathBuf>,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+pub async fn run(mut arguments: Arguments) -> Result<ExitCode, Failure> {
+    // For a person at a terminal, unless they chose otherwise.
+    let chosen = std::env::args().any(|argument| argument.starts_with("--log-format"));
+    if !chosen && std::env::var_os("LOG_FORMAT").is_none() {
+        arguments.config.log_format = LogFormat::Text;
+    }
+    crate::telemetry::start(arguments.config.log_format);
+    // From here on a signal ends it in order, also while its server starts.
+    let stop = stop_on_signals()?;
+    // The sockets first: a port that is taken is said before a server is started.
+    let replica = Replica::prepare(&arguments.config).await?;
+    let cluster = match &arguments.database_url {
+        Some(_) => None,
+        None => Some(start_cluster(&arguments).await?),
+    };
+    let served = serve(&arguments, replica, cluster.as_ref(), stop).await;
+    if let Some(cluster) = cluster {
+        cluster.stop(StopMode::Fast).await?;
+        println!("Postgres is stopped; the tickets are kept.");
+    }
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+async fn start_cluster(arguments: &Arguments) -> Result<PrivateCluster, Failure> {
+    let folder = arguments.data_dir.clone().unwrap_or_else(default_folder);
+    let options = Options {
+        bindir: arguments.pg_bindir.clone(),
+        ..Options::default()
+    };
+    println!("Starting a private Postgres in {} …", folder.display());
+    Ok(PrivateCluster::start(&folder, &options).await?)
+}
+
+async fn serve(
+    arguments: &Arguments,
+    replica: Replica<'_>,
+    cluster: Option<&PrivateCluster>,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let url = match (&arguments.database_url, cluster) {
+        (None, Some(cluster)) => {
+            crate::postgres::make_database(&cluster.database_url("postgres"), DATABASE).await?;
+            cluster.database_url(DATABASE)
+        }
+        (given, _) => given.clone().unwrap_or_default(),
+    };
+    crate::postgres::migrate(&url, Duration::from_secs(10)).await?;
+    let greeting = url.clone();
+    replica.run(url, stop, move |server| greet(server, &greeting)).await
+}
+
+/// What a newcomer needs, ready to paste.
+fn greet(server: &Server, url: &str) {
+    let address = server.address;
+    let other = address.port().wrapping_add(1).max(1024);
+    let program =
+        std::env::current_exe().map_or_else(|_| "ticket-ledger".to_owned(), |path| path.display().to_string());
+    let other_admin = server.admin_address.port().wrapping_add(1).max(1024);
+    println!(
+        "
+ticket-ledger takes calls.
+
+  MCP           http://{address}/mcp
+  HTTP          http://{address}/api/v1
+  DATABASE_URL  {url}
+
+Connect Claude Code:
+
+  claude mcp add --transport http ticket-ledger http://{address}/mcp
+
+Create a ticket; run it again, and it is the same ticket:
+
+  curl -s http://{address}/api/v1/tickets -H 'Content-Type: application/json' \\
+    -d '{{\"request_id\": \"my-first-intent\", \"title\": \"Printer on fire\", \"body\": \"Second floor.\"}}'
+
+Start a second replica:
+
+  DATABASE_URL='{url}' {program} serve --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
+
+Ctrl-C stops it and its Postgres.
+"
+    );
+}

@@ -1,0 +1,170 @@
+//! `ticket-ledger serve`: one replica.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{ANONYMOUS, Failure};
+use crate::config::Config;
+use crate::ledger::{Ledger, Setup};
+use crate::lifecycle::{Lifecycle, Stage, termination};
+use crate::operation::registry::Registry;
+use crate::operation::run::Service;
+use crate::postgres::{Database, Reach, SchemaState, free_connections, schema_state};
+use crate::transport::{Server, Transports};
+
+/// Pause between two looks at a database that is not ready yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A postgres:// URL of the database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    crate::telemetry::start(arguments.config.log_format);
+    let stop = stop_on_signals()?;
+    let replica = Replica::prepare(&arguments.config).await?;
+    replica.run(arguments.database_url, stop, |_| {}).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A replica whose sockets are bound.
+pub struct Replica<'a> {
+    config: &'a Config,
+    calls: TcpListener,
+    admin: TcpListener,
+}
+
+impl<'a> Replica<'a> {
+    /// Refuses nonsense, warns of what is doubtful, and binds.
+    pub async fn prepare(config: &'a Config) -> Result<Self, Failure> {
+        let findings = config.examine();
+        if !findings.errors.is_empty() {
+            return Err(Failure::usage(findings.errors.join("\nticket-ledger: ")));
+        }
+        for warning in findings.warnings {
+            warn!("{warning}");
+        }
+        Ok(Self {
+            config,
+            calls: bind(config.listen_addr, "LISTEN_ADDR").await?,
+            admin: bind(config.admin_addr, "ADMIN_ADDR").await?,
+        })
+    }
+
+    /// Serves the database at `url` until it is told to stop; calls `ready` when it takes calls.
+    pub async fn run(self, url: String, stop: CancellationToken, ready: impl FnOnce(&Server)) -> Result<(), Failure> {
+        let config = self.config;
+        let database = Database::new(&config.pool(&url), Arc::new(Reach::default()))?;
+        let registry = Registry::new(&config.toolsets, Duration::from_millis(config.work_ms));
+        let ledger = Ledger::start(Setup {
+            database: database.clone(),
+            listen_url: config.listen_database_url.clone().unwrap_or_else(|| url.clone()),
+            url,
+            replica: config.replica(),
+            limits: config.limits(),
+            acts: registry.acts(),
+        });
+        let lifecycle = Lifecycle::default();
+        let transports = Transports {
+            config,
+            service: Arc::new(Service {
+                ledger: Arc::clone(&ledger),
+                registry,
+                wait: config.wait(),
+            }),
+            lifecycle: lifecycle.clone(),
+            principal: ANONYMOUS.into(),
+            replica: config.replica().into(),
+        };
+        let server = Server::start(&transports, self.calls, self.admin)?;
+        info!(address = %server.address, admin_address = %server.admin_address, "bound");
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = wait_for_schema(&database) => {
+                check_budget(&database, config.pool_size).await;
+                lifecycle.advance(Stage::Ready);
+                info!(replica = config.replica(), address = %server.address, "ready");
+                ready(&server);
+                stop.cancelled().await;
+            }
+        }
+        info!("draining");
+        lifecycle.advance(Stage::Draining);
+        ledger.drain(Duration::from_millis(config.grace_ms)).await;
+        server.finish().await;
+        info!("stopped");
+        Ok(())
+    }
+}
+
+/// A token that SIGTERM, SIGINT or SIGHUP cancels.
+pub fn stop_on_signals() -> Result<CancellationToken, Failure> {
+    let stop = CancellationToken::new();
+    let termination = termination()?;
+    let told = stop.clone();
+    tokio::spawn(async move {
+        termination.await;
+        told.cancel();
+    });
+    Ok(stop)
+}
+
+async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another program listens there already".to_owned(),
+            std::io::ErrorKind::PermissionDenied => "this user may not listen there".to_owned(),
+            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::new(format!(
+            "cannot listen on {address}: {why}. Choose another address with {setting}."
+        ))
+    })
+}
+
+/// Waits for a database that can be reached and whose schema is new enough; says every reason once.
+async fn wait_for_schema(database: &Database) {
+    let mut said = String::new();
+    loop {
+        let reason = match schema_state(database).await {
+            Ok(SchemaState::Ready) => return,
+            Ok(SchemaState::Behind) => {
+                "the schema is older than this program needs; run ticket-ledger migrate".to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        if reason != said {
+            warn!(%reason, "not ready yet");
+            said = reason;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Warns when this replica's connections do not fit into what the server has left.
+async fn check_budget(database: &Database, pool_size: usize) {
+    let wanted = i64::try_from(pool_size).unwrap_or(i64::MAX).saturating_add(2);
+    match free_connections(database).await {
+        Ok(free) if free < wanted => warn!(
+            wanted,
+            free,
+            "the server has fewer connections left than this replica may open; lower POOL_SIZE or raise max_connections"
+        ),
+        Ok(_) => {}
+        Err(error) => warn!(%error, "the connection budget could not be checked"),
+    }
+}

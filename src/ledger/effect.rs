@@ -1,0 +1,112 @@
+//! What the ledger needs to know of an operation, and the statements that carry an operation's effect.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+/// An operation's refusal: a value, not an error. It changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The code of the refusal, which the operation's caller is told.
+    pub code: String,
+    /// What was found, for the sentence that the caller is told.
+    pub detail: String,
+}
+
+/// Why an attempt did not come to its effect.
+#[derive(Debug, Clone)]
+pub enum NotPrepared {
+    /// The operation refuses.
+    Refused(Refused),
+    /// The operation failed, before it changed anything.
+    Failed(String),
+}
+
+/// An operation, as far as the ledger is concerned.
+#[async_trait]
+pub trait Act: Send + Sync {
+    /// Its name, which is part of the fingerprint and stands in the row.
+    fn name(&self) -> &'static str;
+
+    /// The statements that act and settle.
+    fn effect(&self) -> &'static Effect;
+
+    /// Whether [`Act::prepare`] takes time. If so a claim is committed first; if not, claim, effect and settlement are
+    /// one statement.
+    fn takes_time(&self) -> bool;
+
+    /// Does the work that comes before the effect and returns what the effect needs beside the arguments: fresh
+    /// identifiers, or what the work found out. It may be stopped at any await and run again by another attempt.
+    async fn prepare(&self, arguments: &Value, stop: &CancellationToken) -> Result<Value, NotPrepared>;
+}
+
+/// An operation's effect, woven into the ledger's statements by [`effect!`](crate::effect).
+#[derive(Debug)]
+pub struct Effect {
+    /// Claims, acts and settles an array of new requests.
+    pub one_step: &'static str,
+    /// Acts and settles claimed requests, fence first.
+    pub two_step: &'static str,
+    /// Whether several requests may share one statement: only if the effect updates no row that two of them could share.
+    pub batched: bool,
+    /// Whether it creates something, so that a twin under another request_id is worth telling.
+    pub creates: bool,
+    /// The unique constraint on (principal, request_id) of what it inserts: the second guard.
+    pub guard: &'static str,
+}
+
+impl Effect {
+    /// Of an operation that has none; it never reaches the ledger.
+    pub const NONE: Self = Self {
+        one_step: "",
+        two_step: "",
+        batched: false,
+        creates: false,
+        guard: "",
+    };
+}
+
+/// Weaves an operation's two pieces of SQL into the ledger's statements, at compile time.
+///
+/// `judge` and `act` read these common table expressions:
+///
+/// - `item (ord bigint, principal text, request_id text, args jsonb, made jsonb, now timestamptz)`: the requests at hand,
+///   one row each; `args` are the canonical arguments, `made` is what `prepare` returned, `now` is the database's clock.
+/// - `settled (ord bigint)`, only in `act`: the items that were settled just now, by this statement.
+///
+/// `judge` is a SELECT that yields one row per item: `(ord, refusal text, detail text, result_id text, result text)`. A row
+/// with a `refusal` changes nothing; the others are settled with `result`, which is JSON text. It may lock rows.
+///
+/// `act` is an INSERT, UPDATE or DELETE for the items in `settled`, and for no others.
+///
+/// Both statements are one message and one implicit transaction: no client stands between effect and COMMIT.
+#[macro_export]
+macro_rules! effect {
+    (judge: $judge:expr, act: $act:expr, batched: $batched:expr, creates: $creates:expr, guard: $guard:expr $(,)?) => {
+        $crate::ledger::Effect {
+            one_step: concat!(
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger/sql/one_step_head.sql")),
+                $judge,
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/ledger/sql/one_step_settle.sql"
+                )),
+                $act,
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger/sql/one_step_tail.sql")),
+            ),
+            two_step: concat!(
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger/sql/two_step_head.sql")),
+                $judge,
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/ledger/sql/two_step_settle.sql"
+                )),
+                $act,
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger/sql/two_step_tail.sql")),
+            ),
+            batched: $batched,
+            creates: $creates,
+            guard: $guard,
+        }
+    };
+}

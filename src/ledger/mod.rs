@@ -1,0 +1,293 @@
+//! The ledger: it makes every write happen once, whoever calls how often on whatever replica.
+//!
+//! It knows no tool and no protocol. A call comes in as an [`Intent`] and leaves as a [`Verdict`].
+
+mod attempt;
+mod batch;
+mod claim;
+mod effect;
+mod flight;
+mod lease;
+mod operator;
+mod scan;
+mod settle;
+mod state;
+mod sweep;
+mod tokens;
+mod wait;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use self::batch::Batcher;
+use self::claim::{Look, look};
+use self::flight::Flight;
+use self::lease::Leases;
+use self::tokens::Tokens;
+use self::wait::Waiters;
+use crate::postgres::{Database, DatabaseError, Heard, Hearing};
+use crate::unpoisoned;
+
+pub use self::effect::{Act, Effect, NotPrepared, Refused};
+pub use self::flight::Intent;
+pub use self::operator::{Retried, retry};
+pub use self::state::{Fingerprint, Key, MOST_LAPSES, Phase, Seen, Settled, Token, Unavailable, Verdict};
+
+/// The ledger's times and sizes.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// How long a claim holds unrenewed.
+    pub lease: Duration,
+    /// Past this an attempt's lease is not renewed any more.
+    pub work_limit: Duration,
+    /// How long Postgres may be out of reach before a caller is told so.
+    pub patience: Duration,
+    /// How long a result is kept.
+    pub keep_results: Duration,
+    /// How long a key and its fingerprint are kept.
+    pub keep_keys: Duration,
+    /// The most flights at once; a call past that is told to come again.
+    pub most_flights: usize,
+    /// Whether to look for a twin of what was just created.
+    pub tell_duplicates: bool,
+}
+
+impl Limits {
+    /// What the holder of a claim may count on: a tenth less than the lease.
+    fn certain_lease(&self) -> Duration {
+        self.lease.mul_f64(0.9)
+    }
+
+    fn lease_ms(&self) -> i64 {
+        milliseconds(self.lease)
+    }
+
+    /// A key that says that it is older than this is not run without a row: its row may have been swept. Ten days under
+    /// the default 30 days of retention, for clocks that are off.
+    fn oldest_key_ms(&self) -> i64 {
+        milliseconds(self.keep_keys.mul_f64(2.0 / 3.0))
+    }
+}
+
+fn milliseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What every part of the ledger works with.
+struct Store {
+    database: Database,
+    url: String,
+    replica: Arc<str>,
+    limits: Limits,
+    tokens: Tokens,
+    leases: Leases,
+    waiters: Arc<Waiters>,
+    hearing: Arc<Hearing>,
+}
+
+/// What a ledger is made from.
+pub struct Setup {
+    /// The pool.
+    pub database: Database,
+    /// Where the leases' own connection goes.
+    pub url: String,
+    /// Where the listening connection goes: never through a transaction pooler.
+    pub listen_url: String,
+    /// This replica's name, for people.
+    pub replica: String,
+    /// Times and sizes.
+    pub limits: Limits,
+    /// Every operation that may be claimed.
+    pub acts: Vec<Arc<dyn Act>>,
+}
+
+/// A replica's ledger.
+pub struct Ledger {
+    store: Arc<Store>,
+    acts: HashMap<&'static str, Arc<dyn Act>>,
+    batchers: HashMap<&'static str, Batcher>,
+    flights: Mutex<HashMap<(Key, Fingerprint), Arc<Flight>>>,
+    /// Flights and everything else that must not be cut off.
+    tasks: TaskTracker,
+    /// Cancelled at the end of the grace period: what still runs is handed back.
+    hand_back: CancellationToken,
+    /// Cancelled at the very end: listening, renewing, scanning and sweeping stop.
+    stop: CancellationToken,
+}
+
+impl Ledger {
+    /// Starts a ledger and its background tasks.
+    pub fn start(setup: Setup) -> Arc<Self> {
+        let hearing = Arc::new(Hearing::default());
+        let waiters = Arc::new(Waiters::default());
+        let store = Arc::new(Store {
+            database: setup.database,
+            url: setup.url,
+            replica: setup.replica.into(),
+            limits: setup.limits,
+            tokens: Tokens::default(),
+            leases: Leases::default(),
+            waiters: Arc::clone(&waiters),
+            hearing: Arc::clone(&hearing),
+        });
+        let stop = CancellationToken::new();
+        let background = TaskTracker::new();
+        let batchers = setup
+            .acts
+            .iter()
+            .filter(|act| act.effect().batched)
+            .map(|act| (act.name(), Batcher::start(&store, act, &background)))
+            .collect();
+        let ledger = Arc::new(Self {
+            acts: setup.acts.into_iter().map(|act| (act.name(), act)).collect(),
+            batchers,
+            flights: Mutex::new(HashMap::new()),
+            tasks: TaskTracker::new(),
+            hand_back: CancellationToken::new(),
+            stop: stop.clone(),
+            store: Arc::clone(&store),
+        });
+        let database = store.database.clone();
+        let heard: Arc<dyn Heard> = waiters;
+        background.spawn(crate::postgres::listen(
+            setup.listen_url,
+            database,
+            heard,
+            hearing,
+            stop.clone(),
+        ));
+        background.spawn(lease::renew_for_ever(Arc::clone(&store), stop.clone()));
+        background.spawn(scan::scan_for_ever(Arc::downgrade(&ledger), stop.clone()));
+        background.spawn(sweep::sweep_for_ever(store, stop));
+        ledger
+    }
+
+    /// Brings a call to its verdict, or tells at `deadline` that it is still in progress. The work goes on when the future is
+    /// dropped.
+    pub async fn perform(self: &Arc<Self>, intent: Intent, deadline: Instant) -> Verdict {
+        let (flight, first) = {
+            let mut flights = unpoisoned(self.flights.lock());
+            let most = self.store.limits.most_flights;
+            let crowded = flights.len() >= most;
+            match flights.entry((intent.key.clone(), intent.fingerprint)) {
+                std::collections::hash_map::Entry::Occupied(flight) => {
+                    let flight = Arc::clone(flight.get());
+                    ((flight.board(), flight), false)
+                }
+                std::collections::hash_map::Entry::Vacant(_) if crowded => {
+                    return Verdict::Unavailable(Unavailable::Overloaded);
+                }
+                std::collections::hash_map::Entry::Vacant(place) => {
+                    let flight = Arc::new(Flight::new(self, intent));
+                    place.insert(Arc::clone(&flight));
+                    let seat = flight.board();
+                    self.tasks.spawn(Arc::clone(&flight).fly());
+                    ((seat, flight), true)
+                }
+            }
+        };
+        let (mut seat, flight) = flight;
+        let told = timeout_at(deadline, seat.wait_for(Option::is_some)).await;
+        match told {
+            Ok(Ok(verdict)) => match verdict.clone() {
+                Some(Verdict::Settled { settled, replayed }) => Verdict::Settled {
+                    settled,
+                    // Several may have boarded; the work was done for the first of them.
+                    replayed: replayed || !first,
+                },
+                Some(verdict) => verdict,
+                None => Verdict::Unavailable(Unavailable::Fault),
+            },
+            Ok(Err(_)) => Verdict::Unavailable(Unavailable::Fault),
+            Err(_) => Verdict::InProgress {
+                lease_left: flight.lease_left(),
+            },
+        }
+    }
+
+    /// A request as its row shows it; `Err(true)` when there is none and the key is a UUIDv7 too old to be run.
+    ///
+    /// # Errors
+    /// Postgres cannot be reached.
+    pub async fn find(&self, key: &Key, minted_ms: Option<i64>) -> Result<Result<Seen, bool>, DatabaseError> {
+        let looks = look(&self.store, &[(key, minted_ms)]).await?;
+        Ok(match looks.into_iter().next() {
+            Some(Look::Row(seen)) => Ok(*seen),
+            Some(Look::Nothing { too_old }) => Err(too_old),
+            None => Err(false),
+        })
+    }
+
+    /// Whether joins are woken by notifications, or only by polling.
+    pub fn is_listening(&self) -> bool {
+        self.store.hearing.is_good()
+    }
+
+    /// The pool.
+    pub fn database(&self) -> &Database {
+        &self.store.database
+    }
+
+    /// Lets what runs finish until `grace` is over, hands the rest back, and stops.
+    pub async fn drain(&self, grace: Duration) {
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            warn!(
+                claims = self.store.leases.len(),
+                waiters = self.store.waiters.len(),
+                "the grace period is over; handing back"
+            );
+            self.hand_back.cancel();
+            // Handing back gives up by itself when Postgres is out of reach.
+            self.tasks.wait().await;
+        }
+        self.stop.cancel();
+    }
+
+    fn batcher(&self, name: &str) -> Option<&Batcher> {
+        self.batchers.get(name)
+    }
+
+    fn retire(&self, flight: &Flight) {
+        let mut flights = unpoisoned(self.flights.lock());
+        remove(&mut flights, flight);
+    }
+
+    /// Takes a flight out if nobody is on board. Boarding happens under the same lock, so nobody can come after.
+    fn retire_if_unwanted(&self, flight: &Flight) -> bool {
+        let mut flights = unpoisoned(self.flights.lock());
+        let unwanted = !flight.has_callers();
+        if unwanted {
+            remove(&mut flights, flight);
+        }
+        unwanted
+    }
+
+    /// Finishes a lapsed claim that nobody here waits for.
+    fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token) {
+        let mut flights = unpoisoned(self.flights.lock());
+        let place = flights.entry((intent.key.clone(), intent.fingerprint));
+        if let std::collections::hash_map::Entry::Vacant(place) = place {
+            let flight = Arc::new(Flight::new(self, intent));
+            place.insert(Arc::clone(&flight));
+            self.tasks.spawn(flight.adopt(lapsed));
+        }
+    }
+}
+
+/// Removes this very flight, not a later one of the same request.
+fn remove(flights: &mut HashMap<(Key, Fingerprint), Arc<Flight>>, flight: &Flight) {
+    let place = (flight.intent.key.clone(), flight.intent.fingerprint);
+    if flights
+        .get(&place)
+        .is_some_and(|listed| std::ptr::eq(listed.as_ref(), flight))
+    {
+        flights.remove(&place);
+    }
+}

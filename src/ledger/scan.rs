@@ -1,0 +1,95 @@
+//! The scan: finishing claims whose caller left and whose replica died.
+//!
+//! Every replica looks once a lease, so an abandoned claim waits for two leases at most.
+
+use std::sync::{Arc, Weak};
+
+use sqlx::FromRow;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::state::{Fingerprint, Key, Token};
+use super::{Intent, Ledger, Store};
+use crate::postgres::DatabaseError;
+
+/// Most claims taken up in one scan; the next one comes before another lease has passed.
+const MOST_FOUND: i64 = 64;
+
+#[derive(FromRow)]
+struct Lapsed {
+    principal: String,
+    request_id: String,
+    operation: String,
+    fingerprint: Vec<u8>,
+    token: Token,
+    arguments: String,
+}
+
+/// Scans until `stop`.
+pub(super) async fn scan_for_ever(ledger: Weak<Ledger>, stop: CancellationToken) {
+    loop {
+        let Some(lease) = ledger.upgrade().map(|ledger| ledger.store.limits.lease) else {
+            return;
+        };
+        // Not all replicas at the same moment, and never more than a lease apart.
+        let jitter = f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255.0;
+        tokio::select! {
+            () = sleep(lease.mul_f64(0.7 + 0.25 * jitter)) => {}
+            () = stop.cancelled() => return,
+        }
+        let Some(ledger) = ledger.upgrade() else { return };
+        if ledger.tasks.is_closed() {
+            // Draining: what this replica cannot finish is not started.
+            continue;
+        }
+        let steady = ledger.store.database.reach().steady_for();
+        if steady.is_some_and(|steady| steady < lease) {
+            continue;
+        }
+        match find_lapsed(&ledger.store).await {
+            Ok(found) => found.into_iter().for_each(|lapsed| take_up(&ledger, lapsed)),
+            Err(error) => warn!(%error, "the scan for lapsed claims failed"),
+        }
+    }
+}
+
+fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
+    let Some(act) = ledger.acts.get(&*lapsed.operation) else {
+        // Another deployment's toolset, or a newer release's operation: its own replicas finish it.
+        debug!(
+            operation = lapsed.operation,
+            "a lapsed claim of an operation that is not offered here"
+        );
+        return;
+    };
+    let Ok(fingerprint) = <[u8; 33]>::try_from(lapsed.fingerprint) else {
+        return;
+    };
+    let intent = Intent {
+        key: Key {
+            principal: lapsed.principal.into(),
+            request_id: lapsed.request_id.into(),
+        },
+        fingerprint: Fingerprint(fingerprint),
+        arguments: lapsed.arguments,
+        minted_ms: None,
+        act: Arc::clone(act),
+    };
+    ledger.adopt(intent, lapsed.token);
+}
+
+/// Reads claims that have lapsed, the longest lapsed first.
+async fn find_lapsed(store: &Store) -> Result<Vec<Lapsed>, DatabaseError> {
+    const SQL: &str = "
+        select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments
+        from unsettled u
+        join requests r using (principal, request_id)
+        where r.status = 'running' and r.lease_until < clock_timestamp()
+        order by r.lease_until
+        limit $1";
+    let mut lent = store.database.lend().await?;
+    let statement = sqlx::query_as(SQL).bind(MOST_FOUND);
+    let answer = store.database.within(statement.fetch_all(lent.connection())).await;
+    lent.answered(answer)
+}

@@ -1,0 +1,180 @@
+//! What an operation answers, before a transport turns it into bytes.
+
+use serde_json::{Map, Value, json};
+
+/// The codes of refusals. Each has one meaning; [`Code::http`] and [`Code::was_it_done`] are the README's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// An argument is missing, unknown, malformed or too large.
+    InvalidArgument,
+    /// The request_id was used for something else.
+    Conflict,
+    /// The resource is not in the state that the caller expected.
+    PreconditionFailed,
+    /// The service cannot tell.
+    Unavailable,
+    /// Not for this caller, or not by this way.
+    Forbidden,
+    /// The resource does not exist.
+    NotFound,
+    /// Too old to tell.
+    Expired,
+    /// Attempts kept dying.
+    Failed,
+}
+
+impl Code {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::InvalidArgument,
+        Self::Conflict,
+        Self::PreconditionFailed,
+        Self::Unavailable,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Expired,
+        Self::Failed,
+    ];
+
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::Conflict => "conflict",
+            Self::PreconditionFailed => "precondition_failed",
+            Self::Unavailable => "unavailable",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The code with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == name)
+    }
+
+    /// Its HTTP status.
+    pub fn http(self) -> u16 {
+        match self {
+            Self::InvalidArgument => 400,
+            Self::Conflict | Self::PreconditionFailed | Self::Failed => 409,
+            Self::Unavailable => 503,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::Expired => 410,
+        }
+    }
+
+    /// Whether the work was done, in a few words.
+    pub fn was_it_done(self) -> &'static str {
+        match self {
+            Self::InvalidArgument | Self::PreconditionFailed | Self::NotFound => "no",
+            Self::Conflict => "not this; another under this request_id was, or runs",
+            Self::Unavailable | Self::Forbidden => "does not say",
+            Self::Expired => "too old to tell, or never recorded",
+            Self::Failed => "no",
+        }
+    }
+}
+
+/// A refusal, in sentences that a model can act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind.
+    pub code: Code,
+    /// What is wrong, and whether the work was done.
+    pub message: String,
+    /// What to do next.
+    pub next: String,
+    /// When to come back, in seconds.
+    pub retry_after_seconds: Option<u64>,
+    /// With `expired`: false when nothing is stored under this request_id and nothing was run.
+    pub recorded: Option<bool>,
+    /// Whether the body was too large (HTTP 413).
+    pub too_large: bool,
+}
+
+impl Refusal {
+    /// A refusal of this kind.
+    pub fn new(code: Code, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            next: next.into(),
+            retry_after_seconds: None,
+            recorded: None,
+            too_large: false,
+        }
+    }
+
+    /// An argument that cannot be accepted; nothing was done.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(
+            Code::InvalidArgument,
+            format!("{} Nothing was done.", message.into().trim_end()),
+            "Correct the argument and call again; the request_id is still free.",
+        )
+    }
+
+    /// Not known; the same call may be repeated after `seconds`.
+    pub fn unavailable(message: impl Into<String>, seconds: u64) -> Self {
+        Self {
+            retry_after_seconds: Some(seconds),
+            ..Self::new(
+                Code::Unavailable,
+                message,
+                "Wait, then repeat the same call with the same request_id and the same arguments, never a new one. \
+                 Until an answer settles it, report the write as unconfirmed.",
+            )
+        }
+    }
+
+    /// `{"error": {…}}`, the body over HTTP and the structured content over MCP.
+    pub fn to_json(&self) -> Value {
+        let mut error = json!({
+            "code": self.code.as_str(),
+            "message": self.message,
+            "next": self.next,
+        });
+        if let Some(seconds) = self.retry_after_seconds {
+            error["retry_after_seconds"] = json!(seconds);
+        }
+        if let Some(recorded) = self.recorded {
+            error["recorded"] = json!(recorded);
+        }
+        json!({ "error": error })
+    }
+}
+
+/// What a call came to.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// A write is done and recorded.
+    Done {
+        /// `{request_id, status: "done", replayed, answered_at, …}`.
+        answer: Map<String, Value>,
+        /// Whether this is a replay.
+        replayed: bool,
+    },
+    /// A reading operation's answer.
+    Read(Value),
+    /// Not finished within the caller's time; the work goes on.
+    InProgress {
+        /// `{request_id, status: "in_progress", retry_after_seconds, next}`.
+        answer: Map<String, Value>,
+        /// When to come back, in seconds.
+        retry_after_seconds: u64,
+    },
+    /// Refused.
+    Refused(Refusal),
+    /// This replica is stopping; the balancer is to ask another one.
+    HandedBack,
+}
+
+impl From<Refusal> for Outcome {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}

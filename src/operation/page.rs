@@ -1,0 +1,96 @@
+//! Pages: at most 50 items and 100,000 characters, in the order (created_at, id), with an opaque cursor.
+//!
+//! A cursor names the last item that was shown, not a distance from the start, so an item that is present throughout appears
+//! exactly once whatever comes and goes.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+
+use super::answer::Refusal;
+
+/// Most items on a page.
+pub const MOST_ITEMS: usize = 50;
+/// Most characters of JSON on a page; a single item larger than that is shown alone.
+pub const MOST_CHARACTERS: usize = 100_000;
+/// Longest cursor that is read.
+const LONGEST_CURSOR: usize = 256;
+
+/// The place after an item: its time in microseconds since 1970, and its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// Microseconds since 1970.
+    pub created_us: i64,
+    /// The item's id.
+    pub id: String,
+}
+
+impl Cursor {
+    /// The cursor as callers see it.
+    pub fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(format!("{}.{}", self.created_us, self.id))
+    }
+
+    /// Reads a cursor that a caller sent back.
+    ///
+    /// # Errors
+    /// `invalid_argument` when it is none of ours.
+    pub fn decode(cursor: &str) -> Result<Self, Refusal> {
+        let read = || {
+            if cursor.len() > LONGEST_CURSOR {
+                return None;
+            }
+            let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
+            let (created_us, id) = text.split_once('.')?;
+            let known = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            (known && !id.is_empty()).then_some(())?;
+            Some(Self {
+                created_us: created_us.parse().ok()?,
+                id: id.to_owned(),
+            })
+        };
+        read().ok_or_else(|| {
+            Refusal::invalid(
+                "The cursor is not one that this service gave out; leave it out to begin at the first page.",
+            )
+        })
+    }
+}
+
+/// An optional cursor, split into what SQL compares with.
+///
+/// # Errors
+/// As [`Cursor::decode`].
+pub fn after(cursor: Option<&str>) -> Result<(Option<i64>, Option<String>), Refusal> {
+    match cursor {
+        None => Ok((None, None)),
+        Some(cursor) => {
+            let cursor = Cursor::decode(cursor)?;
+            Ok((Some(cursor.created_us), Some(cursor.id)))
+        }
+    }
+}
+
+/// Cuts items, of which one more than fits may have been read, to a page; puts them under `name`, and `next_cursor` beside
+/// them when there are more.
+pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)>) {
+    let mut characters: usize = page.values().map(|value| value.to_string().chars().count()).sum();
+    let mut shown = Vec::new();
+    let mut last = None;
+    let mut more = false;
+    for (cursor, item) in items {
+        let size = item.to_string().chars().count();
+        let full = shown.len() == MOST_ITEMS || characters + size > MOST_CHARACTERS;
+        if full && !shown.is_empty() {
+            more = true;
+            break;
+        }
+        characters += size;
+        shown.push(item);
+        last = Some(cursor);
+    }
+    page.insert(name.to_owned(), Value::Array(shown));
+    if let (true, Some(last)) = (more, last) {
+        page.insert("next_cursor".to_owned(), Value::String(last.encode()));
+    }
+}

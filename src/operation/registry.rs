@@ -1,0 +1,59 @@
+//! Every operation, a line each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::requests::{FindRequest, NewRequestId};
+use super::tickets::{AddComment, CreateTicket, GetTicket, ListTickets, SetTicketStatus};
+use super::{Class, Erased, Tool, Toolset};
+use crate::ledger::Act;
+
+/// The operations that a deployment offers.
+pub struct Registry {
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Registry {
+    /// The operations of these families; the ledger's own are always among them.
+    pub fn new(toolsets: &[Toolset], work: Duration) -> Self {
+        let all: Vec<Arc<dyn Tool>> = vec![
+            Arc::new(Erased(FindRequest)),
+            Arc::new(Erased(NewRequestId)),
+            Arc::new(Erased(CreateTicket { work })),
+            Arc::new(Erased(SetTicketStatus)),
+            Arc::new(Erased(AddComment)),
+            Arc::new(Erased(GetTicket)),
+            Arc::new(Erased(ListTickets)),
+        ];
+        Self::of(all.into_iter().filter(|tool| {
+            let toolset = tool.card().toolset;
+            toolset == Toolset::Requests || toolsets.contains(&toolset)
+        }))
+    }
+
+    /// Exactly these operations.
+    pub fn of(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        Self {
+            tools: tools.into_iter().collect(),
+        }
+    }
+
+    /// The operation with this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.iter().find(|tool| tool.name() == name)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
+        self.tools.iter()
+    }
+
+    /// Those that write, as the ledger knows them.
+    pub fn acts(&self) -> Vec<Arc<dyn Act>> {
+        self.tools
+            .iter()
+            .filter(|tool| !matches!(tool.card().class, Class::ReadOnly))
+            .map(|tool| Arc::clone(tool) as Arc<dyn Act>)
+            .collect()
+    }
+}

@@ -1,0 +1,297 @@
+//! The one place that orders the steps of a call: arguments, then the ledger, then the answer.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use super::answer::{Code, Outcome, Refusal};
+use super::key::{canonical, fingerprint, minted_ms, take_request_id};
+use super::registry::Registry;
+use super::text::normalise_arguments;
+use super::{Class, Reader, Tool};
+use crate::ledger::{Intent, Key, Ledger, MOST_LAPSES, Settled, Unavailable, Verdict};
+use crate::postgres::DatabaseError;
+
+/// A replay older than this reminds its reader that another intent needs another request_id.
+const OLD_REPLAY: Duration = Duration::from_secs(3_600);
+/// What a caller that is told to come back is told at least and at most.
+const RETRY_AFTER: (u64, u64) = (1, 5);
+
+/// A call as a transport hands it on.
+pub struct Call {
+    /// Who calls.
+    pub principal: Arc<str>,
+    /// What is called.
+    pub tool: Arc<dyn Tool>,
+    /// The arguments as they came, request_id among them.
+    pub arguments: Map<String, Value>,
+    /// When the call arrived at this replica.
+    pub arrived: Instant,
+}
+
+/// Runs calls.
+pub struct Service {
+    /// The ledger.
+    pub ledger: Arc<Ledger>,
+    /// What is offered.
+    pub registry: Registry,
+    /// Every caller is answered within this time of its call's arrival.
+    pub wait: Duration,
+}
+
+impl Service {
+    /// Runs a call to its outcome. A caller that leaves drops the future and stops nothing.
+    pub async fn run(&self, call: Call) -> Outcome {
+        let name = call.tool.name();
+        let arrived = call.arrived;
+        // A panic is an answer, not a silence.
+        let outcome = AssertUnwindSafe(self.dispatch(call)).catch_unwind().await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            error!(operation = name, "a call panicked");
+            fault().into()
+        });
+        info!(
+            operation = name,
+            outcome = name_of(&outcome),
+            took_ms = arrived.elapsed().as_millis() as u64,
+            "call"
+        );
+        outcome
+    }
+
+    async fn dispatch(&self, call: Call) -> Outcome {
+        let arguments = match normalise_except_key(call.arguments) {
+            Ok(arguments) => arguments,
+            Err(refusal) => return refusal.into(),
+        };
+        match call.tool.card().class {
+            Class::ReadOnly => self.read(&call.principal, &call.tool, arguments, call.arrived).await,
+            Class::Transactional { .. } => self.write(&call.principal, call.tool, arguments, call.arrived).await,
+        }
+    }
+
+    async fn read(
+        &self,
+        principal: &Arc<str>,
+        tool: &Arc<dyn Tool>,
+        arguments: Map<String, Value>,
+        arrived: Instant,
+    ) -> Outcome {
+        let arguments = match tool.accept(arguments) {
+            Ok(arguments) => arguments,
+            Err(refusal) => return refusal.into(),
+        };
+        let reader = Reader {
+            ledger: &self.ledger,
+            principal,
+        };
+        match tokio::time::timeout_at(arrived + self.wait, tool.read(&reader, arguments)).await {
+            Ok(Ok(answer)) => Outcome::Read(answer),
+            Ok(Err(refusal)) => refusal.into(),
+            Err(_) => Refusal::unavailable("Reading took too long.", RETRY_AFTER.1).into(),
+        }
+    }
+
+    async fn write(
+        &self,
+        principal: &Arc<str>,
+        tool: Arc<dyn Tool>,
+        mut arguments: Map<String, Value>,
+        arrived: Instant,
+    ) -> Outcome {
+        let accepted = take_request_id(&mut arguments).and_then(|request_id| Ok((request_id, tool.accept(arguments)?)));
+        let (request_id, arguments) = match accepted {
+            Ok(accepted) => accepted,
+            Err(refusal) => return refusal.into(),
+        };
+        let arguments = canonical(&arguments);
+        let intent = Intent {
+            key: Key {
+                principal: Arc::clone(principal),
+                request_id: request_id.as_str().into(),
+            },
+            fingerprint: fingerprint(tool.name(), &arguments),
+            minted_ms: minted_ms(&request_id),
+            arguments,
+            act: Arc::clone(&tool) as Arc<dyn crate::ledger::Act>,
+        };
+        let verdict = self.ledger.perform(intent, arrived + self.wait).await;
+        self.tell(principal, &tool, &request_id, verdict).await
+    }
+
+    /// A verdict in the words of an answer.
+    async fn tell(&self, principal: &Arc<str>, tool: &Arc<dyn Tool>, request_id: &str, verdict: Verdict) -> Outcome {
+        match verdict {
+            Verdict::Settled { settled, replayed } => {
+                let mut answer = settled_answer(request_id, &settled, replayed);
+                if replayed {
+                    let reader = Reader {
+                        ledger: &self.ledger,
+                        principal,
+                    };
+                    if let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
+                        return refusal.into();
+                    }
+                }
+                Outcome::Done { answer, replayed }
+            }
+            Verdict::InProgress { lease_left } => in_progress(request_id, lease_left),
+            Verdict::Refused(refused) => tool.refusal(&refused).into(),
+            Verdict::HandedBack => Outcome::HandedBack,
+            Verdict::Conflict => conflict().into(),
+            Verdict::Failed => failed().into(),
+            Verdict::Expired { recorded } => expired(recorded).into(),
+            Verdict::Unavailable(reason) => unavailable(reason).into(),
+        }
+    }
+}
+
+/// Normalises every argument but the key, which is compared byte for byte.
+fn normalise_except_key(mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+    let request_id = arguments.remove("request_id");
+    let mut normalised = normalise_arguments(arguments)
+        .map_err(|name| Refusal::invalid(format!("{name} contains the character NUL, which cannot be stored.")))?;
+    if let Some(request_id) = request_id {
+        normalised.insert("request_id".to_owned(), request_id);
+    }
+    Ok(normalised)
+}
+
+/// A stored result as JSON; text that is none, which the ledger never writes, is shown as it stands.
+pub fn stored(result: &str) -> Value {
+    serde_json::from_str(result).unwrap_or_else(|_| Value::String(result.to_owned()))
+}
+
+fn settled_answer(request_id: &str, settled: &Settled, replayed: bool) -> Map<String, Value> {
+    let mut answer = match stored(&settled.result) {
+        Value::Object(members) => members,
+        // A result that has no members of its own, falsy ones too.
+        other => Map::from_iter([("result".to_owned(), other)]),
+    };
+    answer.insert("request_id".to_owned(), json!(request_id));
+    answer.insert("status".to_owned(), json!("done"));
+    answer.insert("replayed".to_owned(), json!(replayed));
+    answer.insert("answered_at".to_owned(), json!(&*settled.answered_at));
+    if let Some(twin) = &settled.duplicate_of {
+        answer.insert("possible_duplicate_of".to_owned(), stored(twin));
+        answer.insert(
+            "next".to_owned(),
+            json!(
+                "This is done. An earlier request of yours, under another request_id, created the same a few minutes ago. Report the \
+                 pair to the person you work for; do not undo either by yourself."
+            ),
+        );
+    } else if settled.age > OLD_REPLAY {
+        answer.insert(
+            "next".to_owned(),
+            json!("This was done over an hour ago and nothing was done now. Another intent needs a new request_id."),
+        );
+    }
+    answer
+}
+
+fn in_progress(request_id: &str, lease_left: Option<Duration>) -> Outcome {
+    let seconds = lease_left.map_or(RETRY_AFTER.0, |left| left.as_secs() + 1);
+    let retry_after_seconds = seconds.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
+    let answer = json!({
+        "request_id": request_id,
+        "status": "in_progress",
+        "retry_after_seconds": retry_after_seconds,
+        "next": "Not finished, and not failed: the work goes on. Wait, then repeat the same call with the same request_id and the \
+            same arguments, or ask find_request. Until an answer settles it, report the write as unconfirmed.",
+    });
+    match answer {
+        Value::Object(answer) => Outcome::InProgress {
+            answer,
+            retry_after_seconds,
+        },
+        _ => fault().into(),
+    }
+}
+
+fn conflict() -> Refusal {
+    Refusal::new(
+        Code::Conflict,
+        "This request_id was used before for something else (another tool or other arguments). This call was not carried out and \
+         nothing of it was stored; the other one was carried out, or runs.",
+        "If you mean the same intent, send the first arguments again with this request_id. Only if you mean another intent, take a \
+         new request_id.",
+    )
+}
+
+fn failed() -> Refusal {
+    Refusal::new(
+        Code::Failed,
+        format!(
+            "The work was begun {MOST_LAPSES} times and every attempt died before it was done. It was not done, and it is not tried again."
+        ),
+        "Ask a person: an operator has to look at it and allow a retry (ticket-ledger admin retry). Do not repeat it under a new \
+         request_id.",
+    )
+}
+
+fn expired(recorded: bool) -> Refusal {
+    let (message, next) = if recorded {
+        (
+            "This request was recorded, but too long ago for its answer to be kept. It was not run again.",
+            "Look for the thing itself. Only another intent takes a new request_id.",
+        )
+    } else {
+        (
+            "This request_id is too old to be run safely: nothing is stored under this id and nothing was run.",
+            "Look for the thing itself; if it is not there and is still wanted, call with a new request_id.",
+        )
+    };
+    Refusal {
+        recorded: Some(recorded),
+        ..Refusal::new(Code::Expired, message, next)
+    }
+}
+
+fn fault() -> Refusal {
+    Refusal::unavailable(
+        "The service met a fault of its own; the write was wholly done or not begun.",
+        5,
+    )
+}
+
+fn unavailable(reason: Unavailable) -> Refusal {
+    match reason {
+        Unavailable::Database => Refusal::unavailable(
+            "The database cannot be reached. Whether this was done is not known: it was wholly done or not begun.",
+            2,
+        ),
+        Unavailable::NewerRelease => Refusal::unavailable(
+            "This request was recorded by a newer release of the service, which this replica cannot compare with. Whether it was done \
+             is not said here.",
+            5,
+        ),
+        Unavailable::Fault => fault(),
+        Unavailable::Overloaded => Refusal::unavailable(
+            "This replica has as many calls as it can take; this one was not begun here.",
+            2,
+        ),
+    }
+}
+
+/// A reading operation's failure to reach Postgres.
+pub fn database_unavailable(error: &DatabaseError) -> Refusal {
+    warn!(%error, "a read failed");
+    Refusal::unavailable("The database cannot be reached at the moment.", 2)
+}
+
+fn name_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done { replayed: false, .. } => "done",
+        Outcome::Done { replayed: true, .. } => "replayed",
+        Outcome::Read(_) => "read",
+        Outcome::InProgress { .. } => "in_progress",
+        Outcome::Refused(refusal) => refusal.code.as_str(),
+        Outcome::HandedBack => "handed_back",
+    }
+}

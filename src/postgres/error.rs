@@ -1,0 +1,84 @@
+//! What went wrong with a statement, sorted by what the caller may do about it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A statement's failure.
+#[derive(Debug, Clone, Error)]
+pub enum DatabaseError {
+    /// The server could not be reached, or the connection broke. Whether a statement that was sent took effect is not
+    /// known.
+    #[error("Postgres cannot be reached: {0}")]
+    Unreachable(String),
+    /// The statement changed nothing and may succeed if it is sent again (deadlock, lock or statement timeout).
+    #[error("Postgres asks to try again: {0}")]
+    Retryable(String),
+    /// A constraint of this name refused the statement; it changed nothing.
+    #[error("constraint {constraint} refused the statement")]
+    Constraint {
+        /// The constraint's name in the schema.
+        constraint: String,
+    },
+    /// Anything else: a fault of this program or of the schema. The statement changed nothing.
+    #[error("Postgres refused the statement: {0}")]
+    Fatal(String),
+}
+
+impl DatabaseError {
+    /// A statement that had no answer within `limit`. Its connection must not be used again.
+    pub fn no_answer(limit: Duration) -> Self {
+        Self::Unreachable(format!("no answer within {} ms", limit.as_millis()))
+    }
+
+    /// Whether sending the same statement again can help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Retryable(_))
+    }
+}
+
+impl From<sqlx::Error> for DatabaseError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(refusal) => {
+                let state = refusal.code().unwrap_or_default();
+                by_state(&state, refusal.constraint(), refusal.message())
+            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => Self::Unreachable(error.to_string()),
+            _ => Self::Fatal(error.to_string()),
+        }
+    }
+}
+
+/// SQLSTATE to what can be done, after appendix A of the PostgreSQL manual.
+fn by_state(state: &str, constraint: Option<&str>, message: &str) -> DatabaseError {
+    match state {
+        // Serialization failure, deadlock, lock not available, statement timeout or cancellation.
+        "40001" | "40P01" | "55P03" | "57014" => DatabaseError::Retryable(format!("{state} {message}")),
+        // Integrity constraints; a constraint without a name (not null) is a fault of this program.
+        "23505" | "23503" | "23514" => match constraint {
+            Some(name) => DatabaseError::Constraint {
+                constraint: name.to_owned(),
+            },
+            None => DatabaseError::Fatal(format!("{state} {message}")),
+        },
+        // Read-only: the server we are connected to is a standby, or became one. The primary is elsewhere.
+        "25006" => DatabaseError::Unreachable(format!("{state} {message}")),
+        // Idle-in-transaction timeout, missing catalogue while a database is being made or replaced.
+        "25P03" | "3D000" => DatabaseError::Unreachable(format!("{state} {message}")),
+        // Connection exceptions, insufficient resources (disk full, memory, connections), operator intervention
+        // (shutdown, crash, starting up), system errors, wrong password or role (a rotation under way).
+        _ if ["08", "53", "57", "58", "28"]
+            .iter()
+            .any(|class| state.starts_with(class)) =>
+        {
+            DatabaseError::Unreachable(format!("{state} {message}"))
+        }
+        _ => DatabaseError::Fatal(format!("{state} {message}")),
+    }
+}

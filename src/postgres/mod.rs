@@ -1,0 +1,13 @@
+//! Postgres as the rest of the house sees it: a pool, one listening connection, sorted errors, migrations.
+
+mod error;
+mod listen;
+mod migrations;
+mod pool;
+mod reach;
+
+pub use error::DatabaseError;
+pub use listen::{CHANNEL, Heard, Hearing, listen};
+pub use migrations::{SchemaState, make_database, migrate, schema_state};
+pub use pool::{Database, Lent, Settings, connect_options, free_connections};
+pub use reach::Reach;

@@ -1,0 +1,223 @@
+//! The pool: deadpool manages plain `PgConnection`s.
+//!
+//! A connection is lent unclean and becomes clean when its statement was answered. One that comes back unclean (a future
+//! dropped halfway, a timeout, a broken socket) is closed, so nobody is handed a connection that still owes an answer.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, PgConnection};
+
+use super::error::DatabaseError;
+use super::reach::Reach;
+
+/// How a replica connects, and the limits it puts on its sessions.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A `postgres://` URL.
+    pub url: String,
+    /// The most connections in the pool.
+    pub pool_size: usize,
+    /// Longest wait for a free connection, and for a new one.
+    pub acquire_limit: Duration,
+    /// Longest statement, and longest idle time inside a transaction: below half the lease, so that no paused replica
+    /// holds a row.
+    pub statement_limit: Duration,
+    /// Longest wait for a row or table lock. Statements do not wait for each other's requests; this is the backstop.
+    pub lock_limit: Duration,
+}
+
+/// One pool of connections to the primary, and what is known about reaching it.
+#[derive(Clone)]
+pub struct Database {
+    pool: Pool<Connector>,
+    answer_limit: Duration,
+    reach: Arc<Reach>,
+}
+
+impl Database {
+    /// Makes the pool; connects to nothing yet.
+    ///
+    /// # Errors
+    /// A URL that cannot be read.
+    pub fn new(settings: &Settings, reach: Arc<Reach>) -> Result<Self, DatabaseError> {
+        let options = connect_options(&settings.url)?.options(session_settings(settings));
+        let pool = Pool::builder(Connector { options })
+            .max_size(settings.pool_size)
+            .wait_timeout(Some(settings.acquire_limit))
+            .create_timeout(Some(settings.acquire_limit))
+            .recycle_timeout(Some(settings.acquire_limit))
+            .runtime(deadpool::Runtime::Tokio1)
+            .build()
+            .map_err(|error| DatabaseError::Fatal(error.to_string()))?;
+        Ok(Self {
+            pool,
+            answer_limit: settings.statement_limit + Duration::from_secs(1),
+            reach,
+        })
+    }
+
+    /// Lends a connection.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Unreachable`] when none became free or none could be made within the limit.
+    pub async fn lend(&self) -> Result<Lent, DatabaseError> {
+        match self.pool.get().await {
+            Ok(object) => Ok(Lent {
+                object,
+                database: self.clone(),
+            }),
+            Err(PoolError::Backend(error)) => {
+                self.note_unreachable();
+                Err(error)
+            }
+            Err(PoolError::Timeout(deadpool::managed::TimeoutType::Wait)) => Err(DatabaseError::Unreachable(
+                "every connection of the pool is in use".to_owned(),
+            )),
+            Err(error) => {
+                self.note_unreachable();
+                Err(DatabaseError::Unreachable(error.to_string()))
+            }
+        }
+    }
+
+    /// Awaits a statement's answer for a second longer than the server gives it, so that a server that fell silent is
+    /// noticed too.
+    ///
+    /// # Errors
+    /// The statement's failure, sorted.
+    pub async fn within<T>(&self, statement: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, DatabaseError> {
+        match tokio::time::timeout(self.answer_limit, statement).await {
+            Ok(answer) => answer.map_err(DatabaseError::from),
+            Err(_) => Err(DatabaseError::no_answer(self.answer_limit)),
+        }
+    }
+
+    /// What is known about reaching Postgres, shared by all that talk to it.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Connections (in use or idle, of at most, callers waiting for one).
+    pub fn occupancy(&self) -> (usize, usize, usize) {
+        let status = self.pool.status();
+        (status.size, status.max_size, status.waiting)
+    }
+
+    fn note_unreachable(&self) {
+        self.reach.failed();
+        // What broke one connection has most likely broken the idle ones; each would cost a caller a failed statement.
+        self.pool.retain(|_, _| false);
+    }
+}
+
+/// A lent connection: for one statement, whose answer goes through [`Lent::answered`].
+///
+/// ```text
+/// let mut lent = database.lend().await?;
+/// let answer = database.within(query.fetch_all(lent.connection())).await;
+/// let rows = lent.answered(answer)?;
+/// ```
+pub struct Lent {
+    object: Object<Connector>,
+    database: Database,
+}
+
+impl Lent {
+    /// The connection, from now on unclean until [`Lent::answered`] says otherwise.
+    pub fn connection(&mut self) -> &mut PgConnection {
+        self.object.clean = false;
+        &mut self.object.connection
+    }
+
+    /// Takes note of a statement's answer, and hands it on.
+    ///
+    /// # Errors
+    /// The statement's own. After [`DatabaseError::Unreachable`] the connection stays unclean and is closed.
+    pub fn answered<T>(&mut self, answer: Result<T, DatabaseError>) -> Result<T, DatabaseError> {
+        if matches!(&answer, Err(DatabaseError::Unreachable(_))) {
+            self.database.note_unreachable();
+        } else {
+            self.object.clean = true;
+            self.database.reach.answered();
+        }
+        answer
+    }
+}
+
+/// A connection, and whether every statement sent on it was answered.
+pub struct Slot {
+    connection: PgConnection,
+    clean: bool,
+}
+
+/// Makes connections for the pool.
+struct Connector {
+    options: PgConnectOptions,
+}
+
+impl Manager for Connector {
+    type Type = Slot;
+    type Error = DatabaseError;
+
+    async fn create(&self) -> Result<Slot, DatabaseError> {
+        Ok(Slot {
+            connection: PgConnection::connect_with(&self.options).await?,
+            clean: true,
+        })
+    }
+
+    async fn recycle(&self, slot: &mut Slot, _: &Metrics) -> RecycleResult<DatabaseError> {
+        if slot.clean {
+            Ok(())
+        } else {
+            Err(RecycleError::message("a statement on it was not answered"))
+        }
+    }
+}
+
+/// Reads a `postgres://` URL.
+///
+/// # Errors
+/// [`DatabaseError::Fatal`] when it is none.
+pub fn connect_options(url: &str) -> Result<PgConnectOptions, DatabaseError> {
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|error| DatabaseError::Fatal(format!("DATABASE_URL cannot be read: {error}")))?;
+    // Statements are not logged: their arguments are the callers'.
+    Ok(options.disable_statement_logging())
+}
+
+/// What every session of the pool is told at its start.
+fn session_settings(settings: &Settings) -> Vec<(&'static str, String)> {
+    let milliseconds = |limit: Duration| limit.as_millis().to_string();
+    vec![
+        ("statement_timeout", milliseconds(settings.statement_limit)),
+        (
+            "idle_in_transaction_session_timeout",
+            milliseconds(settings.statement_limit),
+        ),
+        ("lock_timeout", milliseconds(settings.lock_limit)),
+        // A replica that vanished without a word must not keep its session, and its locks, for two hours.
+        ("tcp_keepalives_idle", "5".to_owned()),
+        ("tcp_keepalives_interval", "2".to_owned()),
+        ("tcp_keepalives_count", "3".to_owned()),
+        ("tcp_user_timeout", milliseconds(settings.statement_limit)),
+    ]
+}
+
+/// How many connections the server has left for others than superusers.
+///
+/// # Errors
+/// The server cannot be reached.
+pub async fn free_connections(database: &Database) -> Result<i64, DatabaseError> {
+    const SQL: &str = "
+        select current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
+               - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
+    let mut lent = database.lend().await?;
+    let statement = sqlx::query_scalar(SQL);
+    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    lent.answered(answer)
+}

@@ -1,0 +1,183 @@
+//! What every request passes before it is looked at: its arrival is stamped, its Host and Origin are checked, and a replica
+//! that does not take calls says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::lifecycle::{Lifecycle, Stage};
+use crate::operation::answer::{Code, Refusal};
+
+/// When a request arrived at this replica; every deadline counts from here.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived(pub Instant);
+
+/// Set by whoever answers that this replica is stopping: the response becomes a 502, over MCP too, so that the balancer asks
+/// another replica.
+#[derive(Debug, Clone, Default)]
+pub struct HandBack(Arc<AtomicBool>);
+
+impl HandBack {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the front needs to know.
+#[derive(Debug, Clone)]
+pub struct Front {
+    pub lifecycle: Lifecycle,
+    pub hosts: Arc<[String]>,
+    pub origins: Arc<[String]>,
+}
+
+/// The outermost layer.
+pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+    if let Some(refused) = front.refuse(&request) {
+        return refused;
+    }
+    let hand_back = HandBack::default();
+    request.extensions_mut().insert(Arrived(Instant::now()));
+    request.extensions_mut().insert(hand_back.clone());
+    let mut response = next.run(request).await;
+    if hand_back.0.load(Ordering::Relaxed) {
+        return stopping(StatusCode::BAD_GATEWAY);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+impl Front {
+    fn refuse(&self, request: &Request) -> Option<Response> {
+        match self.lifecycle.stage() {
+            Stage::Ready => {}
+            Stage::Starting => {
+                let refusal = Refusal::unavailable("This replica is starting; the call was not begun here.", 1);
+                return Some(refused(&refusal, None));
+            }
+            Stage::Draining => return Some(stopping(StatusCode::SERVICE_UNAVAILABLE)),
+        }
+        let host = request
+            .headers()
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+        match host {
+            Some(host) if self.hosts.iter().any(|allowed| host_matches(allowed, host)) => {}
+            _ => return Some(forbidden("Host", "ALLOWED_HOSTS")),
+        }
+        match request.headers().get(header::ORIGIN).map(HeaderValue::to_str) {
+            None => None,
+            Some(Ok(origin)) if self.origins.iter().any(|allowed| origin_matches(allowed, origin)) => None,
+            Some(_) => Some(forbidden("Origin", "ALLOWED_ORIGINS")),
+        }
+    }
+}
+
+/// `allowed` without a port matches every port.
+fn host_matches(allowed: &str, host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name)
+}
+
+/// `allowed` may end in `:*`, which matches every port and none.
+fn origin_matches(allowed: &str, origin: &str) -> bool {
+    let Some(prefix) = allowed.strip_suffix(":*") else {
+        return allowed.eq_ignore_ascii_case(origin);
+    };
+    let Some(rest) = origin
+        .get(..prefix.len())
+        .filter(|start| start.eq_ignore_ascii_case(prefix))
+    else {
+        return false;
+    };
+    let port = &origin[rest.len()..];
+    port.is_empty()
+        || port
+            .strip_prefix(':')
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn forbidden(what: &str, setting: &str) -> Response {
+    let refusal = Refusal::new(
+        Code::Forbidden,
+        format!("The {what} of this request is not one that this service answers to."),
+        format!("Call it by a name that the operator allowed with {setting}."),
+    );
+    refused(&refusal, None)
+}
+
+/// This replica is stopping. 502 for a call that it had taken, which the balancer is to repeat elsewhere; 503 for one that it
+/// did not take.
+fn stopping(status: StatusCode) -> Response {
+    let refusal = Refusal::unavailable(
+        "This replica is stopping. Whether the write was done is not said here; another replica knows.",
+        1,
+    );
+    let mut response = refused(&refusal, Some(status));
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// A refusal over HTTP, with the status of its code or another one.
+pub fn refused(refusal: &Refusal, status: Option<StatusCode>) -> Response {
+    let by_code = if refusal.too_large { 413 } else { refusal.code.http() };
+    let status = status
+        .or_else(|| StatusCode::from_u16(by_code).ok())
+        .unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let mut response = json(status, &refusal.to_json());
+    if let Some(seconds) = refusal.retry_after_seconds {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A JSON response.
+pub fn json(status: StatusCode, body: &Value) -> Response {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (status, headers, Body::from(body.to_string())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{host_matches, origin_matches};
+
+    #[test]
+    fn a_host_matches_with_any_port_unless_one_is_named() {
+        assert!(host_matches("localhost", "LOCALHOST:8000"));
+        assert!(host_matches("[::1]", "[::1]:8000"));
+        assert!(host_matches("[::1]", "[::1]"));
+        assert!(host_matches("example.org:8443", "example.org:8443"));
+        assert!(!host_matches("example.org:8443", "example.org:1"));
+        assert!(!host_matches("localhost", "localhost.example.org"));
+        assert!(!host_matches("localhost", "evil.example.org:80"));
+    }
+
+    #[test]
+    fn an_origin_matches_with_any_port_only_behind_a_star() {
+        assert!(origin_matches("http://localhost:*", "http://localhost:5173"));
+        assert!(origin_matches("http://localhost:*", "http://localhost"));
+        assert!(!origin_matches("http://localhost:*", "http://localhost.example.org"));
+        assert!(!origin_matches("http://localhost:*", "http://localhost:80.example.org"));
+        assert!(!origin_matches("http://localhost:*", "null"));
+        assert!(origin_matches("https://claude.ai", "https://claude.ai"));
+        assert!(!origin_matches("https://claude.ai", "https://claude.ai:444"));
+    }
+}

@@ -1,0 +1,230 @@
+//! HTTP under /api/v1: every operation at the route on its card.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
+use serde_json::{Map, Value};
+
+use super::front::{Arrived, HandBack, json, refused};
+use crate::operation::Tool;
+use crate::operation::answer::{Code, Outcome, Refusal};
+use crate::operation::run::{Call, Service};
+
+/// The routes of all operations.
+pub fn router(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: usize) -> Router {
+    let mut router = Router::new();
+    for tool in service.registry.iter() {
+        let endpoint = Endpoint {
+            service: Arc::clone(service),
+            tool: Arc::clone(tool),
+            principal: Arc::clone(principal),
+            max_body_bytes,
+        };
+        router = router.route(tool.card().route.path, endpoint.into_route());
+    }
+    router
+        .method_not_allowed_fallback(|| async {
+            let refusal = Refusal::invalid("This method is not one that this path answers to.");
+            refused(&refusal, Some(StatusCode::METHOD_NOT_ALLOWED))
+        })
+        .fallback(no_such_path)
+}
+
+/// The answer to a path that leads nowhere.
+pub async fn no_such_path() -> Response {
+    let refusal = Refusal::new(
+        Code::NotFound,
+        "There is nothing at this path. Nothing was done.",
+        "MCP is at /mcp, HTTP below /api/v1.",
+    );
+    refused(&refusal, None)
+}
+
+#[derive(Clone)]
+struct Endpoint {
+    service: Arc<Service>,
+    tool: Arc<dyn Tool>,
+    principal: Arc<str>,
+    max_body_bytes: usize,
+}
+
+impl Endpoint {
+    fn into_route(self) -> MethodRouter {
+        let method = match self.tool.card().route.method {
+            "GET" => MethodFilter::GET,
+            "PUT" => MethodFilter::PUT,
+            _ => MethodFilter::POST,
+        };
+        on(
+            method,
+            |path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
+             Extension(Arrived(arrived)): Extension<Arrived>,
+             Extension(hand_back): Extension<HandBack>,
+             request: Request| async move {
+                let status = self.tool.card().route.success;
+                let arguments = match self.read(path.ok(), request, arrived).await {
+                    Ok(arguments) => arguments,
+                    Err(Unreadable(refusal, status)) => return refused(&refusal, status),
+                };
+                let outcome = self
+                    .service
+                    .run(Call {
+                        principal: self.principal,
+                        tool: self.tool,
+                        arguments,
+                        arrived,
+                    })
+                    .await;
+                respond(outcome, status, &hand_back)
+            },
+        )
+    }
+
+    /// The arguments of a call, from its body or query, its path and its headers.
+    async fn read(
+        &self,
+        path: Option<RawPathParams>,
+        request: Request,
+        arrived: tokio::time::Instant,
+    ) -> Result<Map<String, Value>, Unreadable> {
+        let Some(path) = path else {
+            return Err(Refusal::invalid("The path is not UTF-8.").into());
+        };
+        let (head, body) = request.into_parts();
+        let mut arguments = if head.method == Method::GET || head.method == Method::HEAD {
+            from_query(head.uri.query().unwrap_or_default())?
+        } else {
+            // A body that trickles in is given the caller's own time, and no more.
+            let body = self.from_body(&head.headers, body);
+            tokio::time::timeout_at(arrived + self.service.wait, body)
+                .await
+                .map_err(|_| Refusal::invalid("The body did not arrive in time."))??
+        };
+        for (name, value) in &path {
+            let value = Value::from(value);
+            if arguments.get(name).is_some_and(|given| *given != value) {
+                return Err(Refusal::invalid(format!("{name} in the body is not the one in the path.")).into());
+            }
+            arguments.insert(name.to_owned(), value);
+        }
+        if !matches!(self.tool.card().class, crate::operation::Class::ReadOnly) {
+            take_idempotency_key(&head.headers, &mut arguments)?;
+        }
+        Ok(arguments)
+    }
+
+    async fn from_body(&self, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Unreadable> {
+        let Ok(bytes) = to_bytes(body, self.max_body_bytes).await else {
+            return Err(Refusal {
+                too_large: true,
+                ..Refusal::invalid(format!(
+                    "The body is larger than {} bytes, or was cut off.",
+                    self.max_body_bytes
+                ))
+            }
+            .into());
+        };
+        if bytes.is_empty() {
+            return Ok(Map::new());
+        }
+        let json = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .and_then(|kind| kind.split(';').next())
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+        if !json {
+            let refusal = Refusal::invalid("The Content-Type must be application/json.");
+            return Err(Unreadable(refusal, Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)));
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(_) => Err(Refusal::invalid("The body must be a JSON object.").into()),
+            Err(error) => Err(Refusal::invalid(format!("The body is not JSON that can be read: {error}.")).into()),
+        }
+    }
+}
+
+/// A request that is no call, with a status of its own if its code's does not fit.
+struct Unreadable(Refusal, Option<StatusCode>);
+
+impl From<Refusal> for Unreadable {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal, None)
+    }
+}
+
+fn from_query(query: &str) -> Result<Map<String, Value>, Refusal> {
+    let mut arguments = Map::new();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if arguments
+            .insert(name.to_string(), Value::from(value.as_ref()))
+            .is_some()
+        {
+            return Err(Refusal::invalid(format!("{name} is given twice.")));
+        }
+    }
+    Ok(arguments)
+}
+
+/// The Idempotency-Key header is another place for request_id, with or without one pair of quotes.
+fn take_idempotency_key(headers: &HeaderMap, arguments: &mut Map<String, Value>) -> Result<(), Refusal> {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    let Some(key) = keys.next() else { return Ok(()) };
+    if keys.next().is_some() {
+        return Err(Refusal::invalid("Idempotency-Key is given twice."));
+    }
+    let Ok(key) = std::str::from_utf8(key.as_bytes()) else {
+        return Err(Refusal::invalid("Idempotency-Key is not UTF-8."));
+    };
+    let bare = key
+        .strip_prefix('"')
+        .and_then(|key| key.strip_suffix('"'))
+        .unwrap_or(key);
+    let key = Value::from(bare);
+    if arguments.get("request_id").is_some_and(|given| *given != key) {
+        return Err(Refusal::invalid(
+            "request_id and Idempotency-Key are both given and differ.",
+        ));
+    }
+    arguments.insert("request_id".to_owned(), key);
+    Ok(())
+}
+
+fn respond(outcome: Outcome, success: u16, hand_back: &HandBack) -> Response {
+    let success = StatusCode::from_u16(success).unwrap_or(StatusCode::OK);
+    match outcome {
+        Outcome::Done {
+            answer,
+            replayed: false,
+        } => json(success, &Value::Object(answer)),
+        Outcome::Done { answer, replayed: true } => {
+            let mut response = json(StatusCode::OK, &Value::Object(answer));
+            response
+                .headers_mut()
+                .insert("idempotency-replayed", HeaderValue::from_static("true"));
+            response
+        }
+        Outcome::Read(answer) => json(success, &answer),
+        Outcome::InProgress {
+            answer,
+            retry_after_seconds,
+        } => {
+            let mut response = json(StatusCode::ACCEPTED, &Value::Object(answer));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
+            response
+        }
+        Outcome::Refused(refusal) => refused(&refusal, None),
+        Outcome::HandedBack => {
+            // The front makes the response.
+            hand_back.set();
+            Response::new(Body::empty())
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! MCP over Streamable HTTP at /mcp, without sessions in every era: 2026-07-28, and 2024-11-05 to 2025-11-25 through
+//! `initialize`.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
+    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as McpTool,
+    ToolAnnotations,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::front::{Arrived, HandBack, json as json_response};
+use crate::operation::answer::Outcome;
+use crate::operation::run::{Call, Service};
+use crate::operation::{Class, Tool};
+
+/// What every write has in common, added to its description.
+const EVERY_WRITE: &str = " Safe to call again: choose one request_id for this one intent (new_request_id gives you one) and note it \
+    before you call. After an error, a timeout or a lost answer, ask find_request, then make the same call again with the same \
+    request_id and the same arguments; never take a new request_id for a repeat. status done means done; in_progress means not \
+    finished yet: wait retry_after_seconds and make the same call again. Until an answer settles it, report the write as unconfirmed.";
+
+/// What a model is told of the whole server.
+pub const INSTRUCTIONS: &str = "Every write here is safe to call again, as long as the repeat carries the same request_id. \
+    Before a write, choose one request_id for that one intent (new_request_id gives you one) and note it. After an error, a timeout \
+    or a lost answer the write may or may not have been done: ask find_request with that request_id, then make the same call again \
+    with the same request_id and the same arguments. Never take a new request_id for a repeat: that would do the work twice. A new \
+    intent takes a new request_id. status done: it is done, and replayed true means that an earlier call did it. status in_progress: \
+    it is not finished and has not failed; wait retry_after_seconds and make the same call again. An error's next says what to do. \
+    Until an answer settles it, report the write as unconfirmed, not as done and not as failed.";
+
+/// The client may keep the list of tools this long, in ms: it changes with a release only.
+const TOOLS_TTL_MS: u64 = 300_000;
+
+/// The MCP endpoint.
+pub type Endpoint = StreamableHttpService<Handler, NeverSessionManager>;
+
+/// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
+pub fn endpoint(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: usize) -> Endpoint {
+    let handler = Handler(Arc::new(Shared {
+        tools: service.registry.iter().map(|tool| describe(tool.as_ref())).collect(),
+        service: Arc::clone(service),
+        principal: Arc::clone(principal),
+    }));
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(max_body_bytes)
+        .disable_allowed_hosts();
+    StreamableHttpService::new(
+        move || Ok(handler.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    )
+}
+
+/// Hands a request to the endpoint, and says in JSON-RPC's own words when its body was none.
+pub async fn serve(State(endpoint): State<Endpoint>, request: Request) -> Response {
+    let response = endpoint.handle(request).await.map(Body::new);
+    if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let text = to_bytes(body, 64 * 1024).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let Some(reason) = text.strip_prefix("fail to deserialize request body ") else {
+        return Response::from_parts(head, Body::from(text.into_owned()));
+    };
+    let code = if reason.contains("JSON-RPC") { -32600 } else { -32700 };
+    let body = json!({
+        "jsonrpc": "2.0",
+        "id": null,
+        "error": { "code": code, "message": format!("The body cannot be read: {reason}. Nothing was done.") },
+    });
+    json_response(StatusCode::BAD_REQUEST, &body)
+}
+
+#[derive(Clone)]
+pub struct Handler(Arc<Shared>);
+
+struct Shared {
+    service: Arc<Service>,
+    principal: Arc<str>,
+    tools: Vec<McpTool>,
+}
+
+fn describe(tool: &dyn Tool) -> McpTool {
+    let card = tool.card();
+    let hints = card.class.hints();
+    let common = if matches!(card.class, Class::ReadOnly) {
+        ""
+    } else {
+        EVERY_WRITE
+    };
+    McpTool::new(
+        card.name,
+        format!("{}{common}", card.description),
+        Arc::new(tool.input_schema()),
+    )
+    .with_title(card.title)
+    .with_raw_output_schema(Arc::new(tool.output_schema()))
+    .with_annotations(
+        ToolAnnotations::with_title(card.title)
+            .read_only(hints.read_only)
+            .destructive(hints.destructive)
+            .idempotent(hints.idempotent)
+            .open_world(hints.open_world),
+    )
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(
+                Implementation::new("ticket-ledger", env!("CARGO_PKG_VERSION")).with_title("ticket-ledger"),
+            )
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        if request.is_some_and(|request| request.cursor.is_some()) {
+            return Err(ErrorData::invalid_params(
+                "There is one page of tools; leave the cursor out.",
+                None,
+            ));
+        }
+        Ok(ListToolsResult::with_all_items(self.0.tools.clone())
+            .with_ttl_ms(TOOLS_TTL_MS)
+            .with_cache_scope(CacheScope::Private))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = self.0.service.registry.find(&request.name) else {
+            return Err(ErrorData::invalid_params(
+                format!(
+                    "There is no tool {}; tools/list names them. Nothing was done.",
+                    request.name
+                ),
+                None,
+            ));
+        };
+        let parts = context.extensions.get::<http::request::Parts>();
+        let arrived = parts
+            .and_then(|parts| parts.extensions.get::<Arrived>())
+            .map_or_else(Instant::now, |arrived| arrived.0);
+        let outcome = self
+            .0
+            .service
+            .run(Call {
+                principal: Arc::clone(&self.0.principal),
+                tool: Arc::clone(tool),
+                arguments: request.arguments.unwrap_or_default(),
+                arrived,
+            })
+            .await;
+        if matches!(outcome, Outcome::HandedBack)
+            && let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>())
+        {
+            hand_back.set();
+        }
+        Ok(respond(outcome).into())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A known method whose params do not fit is taken for an unknown one by the time that it arrives here.
+        if matches!(
+            request.method.as_str(),
+            "tools/call" | "tools/list" | "initialize" | "server/discover"
+        ) {
+            let message = format!("The params of {} do not fit. Nothing was done.", request.method);
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
+    }
+}
+
+/// Structured content and text are the same object, because some clients show a model only the one, some only the other.
+fn respond(outcome: Outcome) -> CallToolResult {
+    match outcome {
+        Outcome::Done { answer, .. } | Outcome::InProgress { answer, .. } => {
+            CallToolResult::structured(Value::Object(answer))
+        }
+        Outcome::Read(answer) => CallToolResult::structured(answer),
+        Outcome::Refused(refusal) => CallToolResult::structured_error(refusal.to_json()),
+        // The front puts a 502 in its place.
+        Outcome::HandedBack => CallToolResult::structured_error(json!({})),
+    }
+}

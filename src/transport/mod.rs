@@ -1,0 +1,9 @@
+//! Transports turn bytes into a call and an outcome into bytes, and decide nothing.
+
+mod front;
+mod health;
+mod http;
+mod mcp;
+mod server;
+
+pub use server::{Server, Transports};

@@ -1,0 +1,27 @@
+//! What the tests share: a Postgres, replicas as processes, calls as clients make them.
+
+pub mod calls;
+pub mod cluster;
+pub mod proxy;
+pub mod replica;
+pub mod scene;
+
+use std::time::{Duration, Instant};
+
+/// The longest that any condition is waited for: far more than it takes, so that a slow machine does not fail a test.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` yields a value; panics with `what` after [`DEADLINE`].
+pub async fn eventually<T, F>(what: &str, mut condition: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let began = Instant::now();
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(began.elapsed() < DEADLINE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
