@@ -5,6 +5,7 @@
 mod attempt;
 mod batch;
 mod claim;
+mod course;
 mod effect;
 mod flight;
 mod lease;

@@ -97,10 +97,10 @@ impl Endpoint {
         };
         let (head, body) = request.into_parts();
         let mut arguments = if head.method == Method::GET || head.method == Method::HEAD {
-            from_query(head.uri.query().unwrap_or_default())?
+            read_query(head.uri.query().unwrap_or_default())?
         } else {
             // A body that trickles in is given the caller's own time, and no more.
-            let body = self.from_body(&head.headers, body);
+            let body = self.read_body(&head.headers, body);
             tokio::time::timeout_at(arrived + self.service.wait, body)
                 .await
                 .map_err(|_| Refusal::invalid("The body did not arrive in time."))??
@@ -118,7 +118,7 @@ impl Endpoint {
         Ok(arguments)
     }
 
-    async fn from_body(&self, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Unreadable> {
+    async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Unreadable> {
         let Ok(bytes) = to_bytes(body, self.max_body_bytes).await else {
             return Err(Refusal {
                 too_large: true,
@@ -158,7 +158,7 @@ impl From<Refusal> for Unreadable {
     }
 }
 
-fn from_query(query: &str) -> Result<Map<String, Value>, Refusal> {
+fn read_query(query: &str) -> Result<Map<String, Value>, Refusal> {
     let mut arguments = Map::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if arguments

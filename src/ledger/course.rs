@@ -1,0 +1,296 @@
+//! The course of a flight: entering the ledger, reading what is in the way, waiting, taking over.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tracing::{info, warn};
+
+use super::batch::{Entered, enter_one};
+use super::claim::{Look, TakeOver, claim, look, reclaim, register_waiter, take_over};
+use super::effect::NotPrepared;
+use super::flight::{End, Flight, Patience, backoff};
+use super::settle::Outcome;
+use super::state::{Fingerprint, Phase, Seen, Token, Unavailable, Verdict};
+use crate::clock::Moment;
+use crate::unpoisoned;
+
+/// Pauses between looks at a key whose rival claimer has not committed yet.
+const POLL_INVISIBLE: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(100));
+/// Pause between looks at a running request: behind a good listener, and without one.
+const POLL_HEARING: Duration = Duration::from_secs(2);
+const POLL_DEAF: Duration = Duration::from_millis(150);
+/// Pause between looks at a claim that lapsed and cannot be taken over yet.
+const POLL_LAPSED: Duration = Duration::from_millis(200);
+/// A lease is taken over this long after it lapsed at the earliest, so that the statement finds it lapsed.
+const AFTER_LAPSE: Duration = Duration::from_millis(10);
+
+/// What a flight does next.
+pub(super) enum Step {
+    Enter,
+    Look,
+    Attempt { token: Token, sent: Moment },
+}
+
+/// What entering came to.
+enum Entry {
+    Verdict(Verdict),
+    Claimed { token: Token, sent: Moment },
+    Look(Look),
+}
+
+/// What a flight remembers between its steps.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Tokens under which this flight sent a claim, and when: a row that carries one is its own, also when the
+    /// acknowledgement was lost.
+    mine: Vec<(Token, Moment)>,
+    /// A waiter takes over at most once.
+    took_over: bool,
+    invisible_polls: u32,
+}
+
+impl Memory {
+    fn sent(&self, token: Token) -> Option<Moment> {
+        self.mine.iter().find(|(mine, _)| *mine == token).map(|(_, sent)| *sent)
+    }
+}
+
+impl Flight {
+    pub(super) async fn course(&self, mut memory: Memory, mut step: Step) -> Result<Verdict, End> {
+        loop {
+            let seen = match step {
+                Step::Enter => match self.enter(&mut memory).await? {
+                    Entry::Verdict(verdict) => return Ok(verdict),
+                    Entry::Claimed { token, sent } => {
+                        step = Step::Attempt { token, sent };
+                        continue;
+                    }
+                    Entry::Look(seen) => seen,
+                },
+                Step::Attempt { token, sent } => match self.attempt(token, sent).await? {
+                    Some(verdict) => return Ok(verdict),
+                    None => self.look().await?,
+                },
+                Step::Look => self.look().await?,
+            };
+            step = self.resolve(&mut memory, seen).await?;
+        }
+    }
+
+    // Entering: claim, act and settle at once, or claim only.
+
+    async fn enter(&self, memory: &mut Memory) -> Result<Entry, End> {
+        let token = self.draw().await?;
+        if self.act().takes_time() {
+            return self.enter_with_claim(memory, token).await;
+        }
+        let stop = self.ledger.hand_back.child_token();
+        let arguments = self.arguments()?;
+        let made = match AssertUnwindSafe(self.act().prepare(&arguments, &stop))
+            .catch_unwind()
+            .await
+        {
+            Ok(Ok(made)) => made,
+            Ok(Err(NotPrepared::Refused(refused))) => return Err(Verdict::Refused(refused).into()),
+            Ok(Err(NotPrepared::Failed(reason))) => return Err(self.fault(&reason)),
+            Err(_) => return Err(self.fault("the operation panicked")),
+        };
+        let item = self.item(token, made);
+        memory.mine.push((token, Moment::now()));
+        let mut patience = Patience::default();
+        loop {
+            let entered = match self.ledger.batcher(self.act().name()) {
+                Some(batcher) => batcher.enter(item.clone()).await,
+                None => enter_one(self.store(), self.act(), &item).await,
+            };
+            match entered {
+                Ok(Entered::Outcome(Outcome::Settled(settled))) => {
+                    return Ok(Entry::Verdict(Verdict::Settled {
+                        settled,
+                        replayed: false,
+                    }));
+                }
+                Ok(Entered::Outcome(Outcome::Refused(refused))) => {
+                    return Ok(Entry::Verdict(Verdict::Refused(refused)));
+                }
+                Ok(Entered::Look(seen)) => return Ok(Entry::Look(seen)),
+                Err(error) => self.bear(&mut patience, error).await?,
+            }
+        }
+    }
+
+    async fn enter_with_claim(&self, memory: &mut Memory, token: Token) -> Result<Entry, End> {
+        let mut patience = Patience::default();
+        let sent = Moment::now();
+        memory.mine.push((token, sent));
+        loop {
+            match claim(self.store(), &self.wanted(token)).await {
+                Ok(true) => return Ok(Entry::Claimed { token, sent }),
+                Ok(false) => return Ok(Entry::Look(self.look().await?)),
+                Err(error) => self.bear(&mut patience, error).await?,
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Look, End> {
+        let mut patience = Patience::default();
+        loop {
+            match look(self.store(), &[(&self.intent.key, self.intent.minted_ms)]).await {
+                Ok(looks) => {
+                    let seen = looks.into_iter().next();
+                    return Ok(seen.unwrap_or(Look::Nothing { too_old: false }));
+                }
+                Err(error) => self.bear(&mut patience, error).await?,
+            }
+        }
+    }
+
+    // Resolving what was seen into the next step.
+
+    async fn resolve(&self, memory: &mut Memory, seen: Look) -> Result<Step, End> {
+        let seen = match seen {
+            Look::Row(seen) => seen,
+            Look::Nothing { too_old: true } => {
+                return Err(Verdict::Expired { recorded: false }.into());
+            }
+            Look::Nothing { too_old: false } => {
+                // A rival holds the key's lock and has not committed, or a row was swept between two statements.
+                let pause = backoff(POLL_INVISIBLE, memory.invisible_polls);
+                memory.invisible_polls += 1;
+                self.pause(pause).await?;
+                return Ok(Step::Enter);
+            }
+        };
+        memory.invisible_polls = 0;
+        if let Phase::Released = seen.phase {
+            return self.reclaim(memory, seen.token).await;
+        }
+        if seen.fingerprint.first() != Some(&Fingerprint::VERSION) {
+            return Err(Verdict::Unavailable(Unavailable::NewerRelease).into());
+        }
+        if seen.fingerprint != self.intent.fingerprint.0 {
+            return Err(Verdict::Conflict.into());
+        }
+        match seen.phase {
+            Phase::Done(settled) => {
+                let replayed = memory.sent(seen.token).is_none();
+                Err(Verdict::Settled { settled, replayed }.into())
+            }
+            Phase::Expired => Err(Verdict::Expired { recorded: true }.into()),
+            Phase::Failed => Err(Verdict::Failed.into()),
+            Phase::Released => Ok(Step::Enter),
+            Phase::Running { lease_left, waiters } => match memory.sent(seen.token) {
+                // The claim was committed and its acknowledgement lost.
+                Some(sent) => Ok(Step::Attempt {
+                    token: seen.token,
+                    sent,
+                }),
+                None => self.wait(memory, &seen, lease_left, waiters).await,
+            },
+        }
+    }
+
+    async fn reclaim(&self, memory: &mut Memory, released: Token) -> Result<Step, End> {
+        let token = self.draw().await?;
+        let sent = Moment::now();
+        memory.mine.push((token, sent));
+        let mut patience = Patience::default();
+        loop {
+            match reclaim(self.store(), &self.wanted(token), released).await {
+                Ok(true) => return Ok(Step::Attempt { token, sent }),
+                Ok(false) => {
+                    // Locked, or somebody else's by now.
+                    self.pause(POLL_INVISIBLE.0).await?;
+                    return Ok(Step::Look);
+                }
+                Err(error) => self.bear(&mut patience, error).await?,
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        memory: &mut Memory,
+        seen: &Seen,
+        lease_left: Duration,
+        registered: bool,
+    ) -> Result<Step, End> {
+        *unpoisoned(self.lapses_at.lock()) = Some(Moment::now().after(lease_left));
+        if lease_left.is_zero() && !memory.took_over {
+            if let Some(step) = self.take_over(memory, seen.token).await? {
+                return Ok(step);
+            }
+            self.pause(POLL_LAPSED).await?;
+            return Ok(Step::Look);
+        }
+        // Register here, then at the row, then read: whatever settles afterwards wakes this flight.
+        let place = self.store().waiters.register(self.key_hash);
+        let woken = place.next();
+        let hearing = self.store().hearing.is_good();
+        if !registered && hearing {
+            let mut patience = Patience::default();
+            while let Err(error) = register_waiter(self.store(), &self.intent.key).await {
+                self.bear(&mut patience, error).await?;
+            }
+        }
+        let mut pause = if hearing { POLL_HEARING } else { POLL_DEAF };
+        match self.look().await? {
+            Look::Row(now) => match now.phase {
+                Phase::Running { lease_left, waiters } if now.token == seen.token => {
+                    if !waiters {
+                        // Its row was locked just then: nobody would tell.
+                        pause = POLL_DEAF;
+                    }
+                    if !memory.took_over {
+                        pause = pause.min(lease_left + AFTER_LAPSE);
+                    }
+                }
+                _ => return self.resolve_boxed(memory, Look::Row(now)).await,
+            },
+            nothing => return self.resolve_boxed(memory, nothing).await,
+        }
+        tokio::select! {
+            () = woken => Ok(Step::Look),
+            end = self.pause(pause) => end.map(|()| Step::Look),
+        }
+    }
+
+    /// `resolve`, where it is reached from within itself; never deep, because what it resolves is not running any more or
+    /// was claimed anew.
+    fn resolve_boxed<'a>(
+        &'a self,
+        memory: &'a mut Memory,
+        seen: Look,
+    ) -> futures_util::future::BoxFuture<'a, Result<Step, End>> {
+        Box::pin(self.resolve(memory, seen))
+    }
+
+    pub(super) async fn take_over(&self, memory: &mut Memory, lapsed: Token) -> Result<Option<Step>, End> {
+        let steady = self.store().database.reach().steady_for();
+        if steady.is_some_and(|steady| steady < self.store().limits.lease) {
+            // Postgres was out of reach a moment ago. Live holders renew first.
+            return Ok(None);
+        }
+        let token = self.draw().await?;
+        let sent = Moment::now();
+        memory.mine.push((token, sent));
+        let mut patience = Patience::default();
+        loop {
+            let taken = take_over(self.store(), &self.intent.key, self.key_hash, lapsed, token).await;
+            match taken {
+                Ok(TakeOver::Taken) => {
+                    memory.took_over = true;
+                    info!(request_id = %self.intent.key.request_id, "took a lapsed claim over");
+                    return Ok(Some(Step::Attempt { token, sent }));
+                }
+                Ok(TakeOver::Failed) => {
+                    warn!(request_id = %self.intent.key.request_id, "failed: its lease lapsed too often");
+                    return Err(Verdict::Failed.into());
+                }
+                Ok(TakeOver::NotNow) => return Ok(None),
+                Err(error) => self.bear(&mut patience, error).await?,
+            }
+        }
+    }
+}

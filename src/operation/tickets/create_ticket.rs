@@ -1,0 +1,115 @@
+//! create_ticket.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{TicketStatus, check_body, new_id};
+use crate::ledger::{Effect, NotPrepared};
+use crate::operation::{Card, Class, Operation, Route, Toolset};
+
+/// Longest title, in characters.
+const LONGEST_TITLE: usize = 200;
+
+fn check_title(title: &str) -> Result<(), String> {
+    let characters = title.chars().count();
+    if characters == 0 || characters > LONGEST_TITLE {
+        return Err(format!(
+            "title must be 1 to {LONGEST_TITLE} characters; it is {characters}."
+        ));
+    }
+    if title.chars().any(char::is_control) {
+        return Err("title must be one line without control characters.".to_owned());
+    }
+    if title.trim().is_empty() {
+        return Err("title must not be blank.".to_owned());
+    }
+    Ok(())
+}
+
+/// Creates a ticket.
+pub struct CreateTicket {
+    /// How long it takes: zero but for trying things out.
+    pub work: Duration,
+}
+
+/// Arguments of create_ticket.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTicketArguments {
+    /// One line.
+    #[schemars(length(min = 1, max = 200))]
+    title: String,
+    /// The text, up to 64 KiB.
+    #[schemars(length(max = 65_536))]
+    body: String,
+}
+
+/// Answer of create_ticket.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub struct CreatedTicket {
+    ticket_id: String,
+    title: String,
+    ticket_status: TicketStatus,
+    created_at: String,
+}
+
+static CREATE_TICKET: Effect = crate::effect! {
+    judge: "
+        select ord, null::text as refusal, null::text as detail, made->>'ticket_id' as result_id,
+               json_build_object('ticket_id', made->>'ticket_id', 'title', args->>'title', 'ticket_status', 'open',
+                                 'created_at', rfc3339(now))::text as result
+        from item",
+    act: "
+        insert into tickets (ticket_id, title, body, ticket_status, created_at, principal, request_id)
+        select made->>'ticket_id', args->>'title', args->>'body', 'open', now, principal, request_id
+        from settled join item using (ord)",
+    batched: true,
+    creates: true,
+    guard: "tickets_request",
+};
+
+#[async_trait]
+impl Operation for CreateTicket {
+    type Arguments = CreateTicketArguments;
+    type Answer = CreatedTicket;
+
+    fn card(&self) -> Card {
+        Card {
+            name: "create_ticket",
+            title: "Create a ticket",
+            description: "Creates a ticket and returns its ticket_id.",
+            toolset: Toolset::Tickets,
+            route: Route {
+                method: "POST",
+                path: "/tickets",
+                success: 201,
+            },
+            class: Class::Transactional {
+                effect: &CREATE_TICKET,
+                destructive: false,
+            },
+        }
+    }
+
+    fn check(&self, arguments: &Self::Arguments) -> Result<(), String> {
+        check_title(&arguments.title)?;
+        check_body(&arguments.body)
+    }
+
+    fn takes_time(&self) -> bool {
+        !self.work.is_zero()
+    }
+
+    async fn prepare(&self, _: &Self::Arguments, _: &CancellationToken) -> Result<Value, NotPrepared> {
+        if !self.work.is_zero() {
+            tokio::time::sleep(self.work).await;
+        }
+        Ok(json!({ "ticket_id": new_id("T-") }))
+    }
+}
