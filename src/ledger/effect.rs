@@ -68,16 +68,13 @@ impl Effect {
 
 /// Weaves an operation's two pieces of SQL into the ledger's statements, at compile time.
 ///
-/// `judge` and `act` read these common table expressions:
+/// `judge` is a SELECT from `item`, which has a row for each request at hand: `principal text`, `request_id text`, `args jsonb`
+/// (the canonical arguments), `made jsonb` (what `prepare` returned) and `now timestamptz` (the database's clock). It yields a
+/// row for each item, `item.*` followed by `refusal text`, `detail text`, `result_id text` and `result text`. A row with a
+/// `refusal` changes nothing; the others are settled with `result`, which is JSON text. It may lock rows.
 ///
-/// - `item (ord bigint, principal text, request_id text, args jsonb, made jsonb, now timestamptz)`: the requests at hand,
-///   one row each; `args` are the canonical arguments, `made` is what `prepare` returned, `now` is the database's clock.
-/// - `settled (ord bigint)`, only in `act`: the items that were settled just now, by this statement.
-///
-/// `judge` is a SELECT that yields one row per item: `(ord, refusal text, detail text, result_id text, result text)`. A row
-/// with a `refusal` changes nothing; the others are settled with `result`, which is JSON text. It may lock rows.
-///
-/// `act` is an INSERT, UPDATE or DELETE for the items in `settled`, and for no others.
+/// `act` is an INSERT, UPDATE or DELETE for the rows of `settled`, and for no others: those that `judge` did not refuse and that
+/// this very statement settled, with the same columns.
 ///
 /// Both statements are one message and one implicit transaction: no client stands between effect and COMMIT.
 #[macro_export]

@@ -123,13 +123,13 @@ pub(super) async fn settle(store: &Store, act: &dyn Act, item: &Item) -> Result<
     let digest = (store.limits.tell_duplicates && act.effect().creates)
         .then(|| creation_digest(&item.key.principal, &item.fingerprint));
     let statement = sqlx::query_as::<_, Row>(act.effect().two_step)
-        .bind(vec![&*item.key.principal])
-        .bind(vec![&*item.key.request_id])
-        .bind(vec![item.key_hash])
-        .bind(vec![item.token])
-        .bind(vec![item.arguments.as_str()])
-        .bind(vec![item.made.to_string()])
-        .bind(vec![digest]);
+        .bind(&*item.key.principal)
+        .bind(&*item.key.request_id)
+        .bind(item.token)
+        .bind(&item.arguments)
+        .bind(item.made.to_string())
+        .bind(digest)
+        .bind(item.key_hash);
     let mut lent = store.database.lend().await?;
     crate::fault::point("settle.before_commit");
     let answer = store.database.within(statement.fetch_optional(lent.connection())).await;

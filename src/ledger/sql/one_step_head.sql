@@ -1,5 +1,5 @@
 -- Claims, acts and settles requests that have no row yet. What has a row, or is locked by another claimer, is left out
--- and not waited for. The existence test is a scalar subquery because as NOT EXISTS it was planned eight times slower.
+-- and not waited for. The CASE fixes the order: only a key without a row is locked.
 with input as materialized (
     select *
     from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::uuid[],
@@ -11,9 +11,12 @@ item as materialized (
     select ord, principal, request_id, fingerprint, token, args::jsonb as args, made::jsonb as made, digest,
            clock_timestamp() as now
     from input
-    where (select 1 from requests r where r.principal = input.principal and r.request_id = input.request_id) is null
-      and (minted_ms is null or to_timestamp(minted_ms / 1000.0) > clock_timestamp() - $10::bigint * interval '1 millisecond')
-      and pg_try_advisory_xact_lock(key_hash)
+    where case
+              when (select 1 from requests r
+                    where r.principal = input.principal and r.request_id = input.request_id) is not null then false
+              when to_timestamp(minted_ms / 1000.0) < clock_timestamp() - $10::bigint * interval '1 millisecond' then false
+              else pg_try_advisory_xact_lock(key_hash)
+          end
     order by ord
 ),
 judged as materialized (

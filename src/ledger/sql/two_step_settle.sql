@@ -1,29 +1,30 @@
 
 ),
-twin as materialized (
-    select item.ord, json_build_object('request_id', earlier.request_id, 'result_id', earlier.result_id)::text as twin
-    from item
-    cross join lateral (
-        select request_id, result_id
+twinned as materialized (
+    select judged.*, (
+        select json_build_object('request_id', c.request_id, 'result_id', c.result_id)::text
         from recent_creations c
-        where c.digest = item.digest and c.settled_at > item.now - interval '10 minutes'
+        where c.digest = judged.digest and c.settled_at > judged.now - interval '10 minutes'
         order by c.settled_at
         limit 1
-    ) earlier
+    ) as twin
+    from judged
 ),
 recorded as (
     update requests r
-    set status = case when judged.refusal is null then 'done' else 'released' end,
-        result = judged.result, duplicate_of = twin.twin, settled_at = item.now,
-        lease_until = null, arguments = null, waiters = false
-    from item
-    join judged using (ord)
-    left join twin using (ord)
-    where r.principal = item.principal and r.request_id = item.request_id
-      and r.token = item.token and r.status = 'running'
-    returning r.token, r.status, r.result, r.duplicate_of, r.settled_at
+    set status = case when twinned.refusal is null then 'done' else 'released' end,
+        result = case when twinned.refusal is null then twinned.result end,
+        duplicate_of = case when twinned.refusal is null then twinned.twin end,
+        settled_at = twinned.now, lease_until = null, arguments = null, waiters = false
+    from twinned
+    where r.principal = $1 and r.request_id = $2 and r.token = $3 and r.status = 'running'
+    returning r.token, r.status
+),
+outcome as materialized (
+    select twinned.*, recorded.status = 'done' as is_recorded
+    from twinned join recorded using (token)
 ),
 settled as materialized (
-    select item.ord, recorded.* from recorded join item using (token) where recorded.status = 'done'
+    select * from outcome where is_recorded
 ),
 effect as (

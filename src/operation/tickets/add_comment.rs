@@ -35,7 +35,7 @@ pub struct AddedComment {
 
 static ADD_COMMENT: Effect = crate::effect! {
     judge: "
-        select item.ord, case when t.ticket_id is null then 'not_found' end as refusal, null::text as detail,
+        select item.*, case when t.ticket_id is null then 'not_found' end as refusal, null::text as detail,
                item.made->>'comment_id' as result_id,
                json_build_object('comment_id', item.made->>'comment_id', 'ticket_id', t.ticket_id,
                                  'created_at', rfc3339(item.now))::text as result
@@ -44,7 +44,7 @@ static ADD_COMMENT: Effect = crate::effect! {
     act: "
         insert into comments (comment_id, ticket_id, body, created_at, principal, request_id)
         select made->>'comment_id', args->>'ticket_id', args->>'body', now, principal, request_id
-        from settled join item using (ord)",
+        from settled",
     batched: true,
     creates: true,
     guard: "comments_request",

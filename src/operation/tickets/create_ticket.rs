@@ -61,14 +61,14 @@ pub struct CreatedTicket {
 
 static CREATE_TICKET: Effect = crate::effect! {
     judge: "
-        select ord, null::text as refusal, null::text as detail, made->>'ticket_id' as result_id,
+        select item.*, null::text as refusal, null::text as detail, made->>'ticket_id' as result_id,
                json_build_object('ticket_id', made->>'ticket_id', 'title', args->>'title', 'ticket_status', 'open',
                                  'created_at', rfc3339(now))::text as result
         from item",
     act: "
         insert into tickets (ticket_id, title, body, ticket_status, created_at, principal, request_id)
         select made->>'ticket_id', args->>'title', args->>'body', 'open', now, principal, request_id
-        from settled join item using (ord)",
+        from settled",
     batched: true,
     creates: true,
     guard: "tickets_request",

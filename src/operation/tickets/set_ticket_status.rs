@@ -38,7 +38,7 @@ pub struct TicketStatusSet {
 // judges, so that what it answers as previous is what it overwrote.
 static SET_TICKET_STATUS: Effect = crate::effect! {
     judge: "
-        select item.ord,
+        select item.*,
                case when t.ticket_id is null then 'not_found'
                     when t.ticket_status <> item.args->>'expected_status' then 'precondition_failed' end as refusal,
                t.ticket_status as detail, t.ticket_id as result_id,
@@ -49,9 +49,9 @@ static SET_TICKET_STATUS: Effect = crate::effect! {
             select ticket_id, ticket_status from tickets where ticket_id = item.args->>'ticket_id' for no key update
         ) t on true",
     act: "
-        update tickets t set ticket_status = item.args->>'ticket_status'
-        from settled join item using (ord)
-        where t.ticket_id = item.args->>'ticket_id'",
+        update tickets t set ticket_status = settled.args->>'ticket_status'
+        from settled
+        where t.ticket_id = settled.args->>'ticket_id'",
     batched: false,
     creates: false,
     guard: "",
