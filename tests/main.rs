@@ -2,4 +2,11 @@
 
 mod support;
 
+mod crash_points;
+mod drain;
 mod exactly_once;
+mod health;
+mod listener;
+mod locks;
+mod outage;
+mod takeover;

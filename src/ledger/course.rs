@@ -288,6 +288,8 @@ impl Flight {
                     warn!(request_id = %self.intent.key.request_id, "failed: its lease lapsed too often");
                     return Err(Verdict::Failed.into());
                 }
+                // Not ours, or ours by a statement whose acknowledgement was lost: the row's token tells.
+                Ok(TakeOver::NotNow) if patience.has_failed() => return Ok(Some(Step::Look)),
                 Ok(TakeOver::NotNow) => return Ok(None),
                 Err(error) => self.bear(&mut patience, error).await?,
             }

@@ -239,6 +239,11 @@ impl Patience {
         self.since.get_or_insert_with(Instant::now).elapsed() > store.limits.patience
     }
 
+    /// Whether a statement failed before the one that was answered.
+    pub(super) fn has_failed(&self) -> bool {
+        self.since.is_some()
+    }
+
     pub(super) fn pause(&mut self) -> Duration {
         self.tries += 1;
         backoff(RETRY, self.tries)

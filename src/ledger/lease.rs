@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -43,6 +42,11 @@ impl Hold {
     /// Cancelled when the claim is somebody else's now.
     pub(super) fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+
+    /// Whether its attempt has worked for so long that its lease is not renewed any more.
+    fn is_overdue(&self, store: &Store) -> bool {
+        self.since.elapsed() >= store.limits.work_limit
     }
 
     /// Whether the lease certainly holds at this moment.
@@ -92,11 +96,11 @@ impl Leases {
         unpoisoned(self.held.lock()).len()
     }
 
-    /// What is to be renewed now, in key order.
-    fn due(&self, work_limit: Duration) -> Vec<Arc<Hold>> {
+    /// What is still held, in key order.
+    fn due(&self) -> Vec<Arc<Hold>> {
         let mut due: Vec<_> = unpoisoned(self.held.lock())
             .values()
-            .filter(|hold| !hold.lost.is_cancelled() && hold.since.elapsed() < work_limit)
+            .filter(|hold| !hold.lost.is_cancelled())
             .cloned()
             .collect();
         due.sort_by(|a, b| (&a.key.principal, &a.key.request_id).cmp(&(&b.key.principal, &b.key.request_id)));
@@ -115,7 +119,7 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         next = Instant::now() + period;
-        let due = store.leases.due(store.limits.work_limit);
+        let due = store.leases.due();
         // With nothing to renew the connection is still tried, so that an outage is noticed while it lasts.
         let round = timeout(period, renew_round(&store, &mut connection, &due));
         match round.await {
@@ -155,14 +159,18 @@ async fn renew_round(store: &Store, kept: &mut Option<PgConnection>, due: &[Arc<
 }
 
 async fn renew_and_note(store: &Store, connection: &mut PgConnection, due: &[Arc<Hold>]) -> Result<(), DatabaseError> {
-    let sent = Moment::now();
-    let renewed = renew(connection, due, store.limits.lease_ms()).await?;
-    let mut missed = Vec::new();
-    for hold in due {
-        if renewed.contains(&hold.token) {
-            *unpoisoned(hold.certain_until.lock()) = sent.after(store.limits.certain_lease());
-        } else {
-            missed.push(Arc::clone(hold));
+    let (due, overdue): (Vec<_>, Vec<_>) = due.iter().cloned().partition(|hold| !hold.is_overdue(store));
+    // Past the work limit a claim is only watched: its attempt stops when somebody else has it.
+    let mut missed = overdue;
+    if !due.is_empty() {
+        let sent = Moment::now();
+        let renewed = renew(connection, &due, store.limits.lease_ms()).await?;
+        for hold in due {
+            if renewed.contains(&hold.token) {
+                *unpoisoned(hold.certain_until.lock()) = sent.after(store.limits.certain_lease());
+            } else {
+                missed.push(hold);
+            }
         }
     }
     if missed.is_empty() {
@@ -172,7 +180,7 @@ async fn renew_and_note(store: &Store, connection: &mut PgConnection, due: &[Arc
     let still = holders(connection, &missed).await?;
     for hold in missed {
         if still.contains(&hold.token) {
-            debug!(request_id = %hold.key.request_id, "a locked claim was not renewed this time");
+            debug!(request_id = %hold.key.request_id, "a claim was not renewed: locked, or past its work limit");
         } else {
             hold.lost.cancel();
         }
@@ -234,7 +242,7 @@ fn columns(holds: &[Arc<Hold>]) -> (Vec<&str>, Vec<&str>, Vec<Token>) {
     )
 }
 
-/// Renews one claim at once, on the pool: an attempt whose lease is no longer certain asks before it acts.
+/// Renews one claim at once, on the pool, unless it is past its work limit: an attempt whose lease is no longer certain asks before it acts.
 ///
 /// # Errors
 /// Postgres cannot be reached, or the row is locked.
@@ -256,7 +264,9 @@ pub(super) async fn confirm(store: &Store, hold: &Arc<Hold>) -> Result<bool, Dat
     if hold.lost.is_cancelled() {
         return Ok(false);
     }
-    if hold.is_certain() {
+    // Past the work limit nothing makes it certain again, but the row was this attempt's a moment ago, and the statement
+    // that settles looks at the fence itself.
+    if hold.is_certain() || hold.is_overdue(store) {
         return Ok(true);
     }
     Err(DatabaseError::Retryable("the claim's row is locked".to_owned()))

@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use sqlx::FromRow;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::state::{Fingerprint, Key, Token};
-use super::{Intent, Ledger, Store};
+use super::{Intent, Ledger};
 use crate::postgres::DatabaseError;
 
 /// Most claims taken up in one scan; the next one comes before another lease has passed.
@@ -47,7 +47,7 @@ pub(super) async fn scan_for_ever(ledger: Weak<Ledger>, stop: CancellationToken)
         if steady.is_some_and(|steady| steady < lease) {
             continue;
         }
-        match find_lapsed(&ledger.store).await {
+        match find_lapsed(&ledger).await {
             Ok(found) => found.into_iter().for_each(|lapsed| take_up(&ledger, lapsed)),
             Err(error) => warn!(%error, "the scan for lapsed claims failed"),
         }
@@ -56,11 +56,6 @@ pub(super) async fn scan_for_ever(ledger: Weak<Ledger>, stop: CancellationToken)
 
 fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
     let Some(act) = ledger.acts.get(&*lapsed.operation) else {
-        // Another deployment's toolset, or a newer release's operation: its own replicas finish it.
-        debug!(
-            operation = lapsed.operation,
-            "a lapsed claim of an operation that is not offered here"
-        );
         return;
     };
     let Ok(fingerprint) = <[u8; 33]>::try_from(lapsed.fingerprint) else {
@@ -80,16 +75,25 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
 }
 
 /// Reads claims that have lapsed, the longest lapsed first.
-async fn find_lapsed(store: &Store) -> Result<Vec<Lapsed>, DatabaseError> {
+///
+/// Left out is what this program cannot finish, so that it does not take the place of what it can: operations of another
+/// deployment's toolset, and arguments that another release wrote. Their own replicas finish them.
+async fn find_lapsed(ledger: &Ledger) -> Result<Vec<Lapsed>, DatabaseError> {
     const SQL: &str = "
         select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments
         from unsettled u
         join requests r using (principal, request_id)
         where r.status = 'running' and r.lease_until < clock_timestamp()
+          and r.operation = any ($2::text[]) and get_byte(r.fingerprint, 0) = $3
         order by r.lease_until
         limit $1";
+    let operations: Vec<&str> = ledger.acts.keys().copied().collect();
+    let store = &ledger.store;
     let mut lent = store.database.lend().await?;
-    let statement = sqlx::query_as(SQL).bind(MOST_FOUND);
+    let statement = sqlx::query_as(SQL)
+        .bind(MOST_FOUND)
+        .bind(operations)
+        .bind(i32::from(Fingerprint::VERSION));
     let answer = store.database.within(statement.fetch_all(lent.connection())).await;
     lent.answered(answer)
 }

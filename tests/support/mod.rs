@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 /// The longest that any condition is waited for: far more than it takes, so that a slow machine does not fail a test.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// The lease of a replica that a test starts, unless it says otherwise.
+pub fn lease() -> Duration {
+    Duration::from_millis(replica::LEASE_MS)
+}
+
 /// Waits until `condition` yields a value; panics with `what` after [`DEADLINE`].
 pub async fn eventually<T, F>(what: &str, mut condition: impl FnMut() -> F) -> T
 where

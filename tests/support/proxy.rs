@@ -1,7 +1,7 @@
 //! A proxy in front of Postgres that cuts, delays and swallows.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -26,6 +26,8 @@ struct Shared {
     replies_left: AtomicI64,
     /// Nothing passes in either direction, and nothing is closed.
     silent: watch::Sender<bool>,
+    /// The connection on which the server says this next is cut before it gets through.
+    unheard: Mutex<Option<&'static [u8]>>,
 }
 
 impl Proxy {
@@ -38,6 +40,7 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             replies_left: AtomicI64::new(-1),
             silent: watch::Sender::new(false),
+            unheard: Mutex::new(None),
         });
         let accepting = Arc::clone(&shared);
         tokio::spawn(async move {
@@ -78,9 +81,31 @@ impl Proxy {
         self.shared.silent.send_replace(silent);
     }
 
+    /// Cuts the connection on which the server says this next, before it gets through. A statement's last word, such as
+    /// `SELECT 1`, comes when it is committed.
+    pub fn cut_at_reply(&self, words: &'static [u8]) {
+        *self.shared.unheard.lock().expect("the words") = Some(words);
+    }
+
+    /// Whether a connection was cut since [`Proxy::cut_at_reply`].
+    pub fn has_cut_at_reply(&self) -> bool {
+        self.shared.unheard.lock().expect("the words").is_none()
+    }
+
     /// Lets so many more bytes from the server pass, over all connections, then cuts the one that carries the next.
     pub fn cut_after_reply_bytes(&self, bytes: i64) {
         self.shared.replies_left.store(bytes, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    fn is_to_be_unheard(&self, reply: &[u8]) -> bool {
+        let mut unheard = self.unheard.lock().expect("the words");
+        let said = unheard.is_some_and(|words| reply.windows(words.len()).any(|window| window == words));
+        if said {
+            *unheard = None;
+        }
+        said
     }
 }
 
@@ -109,6 +134,9 @@ async fn pipe(shared: &Shared, mut from: impl AsyncRead + Unpin, mut to: impl As
             return;
         }
         let mut passing = read;
+        if replies && shared.is_to_be_unheard(&buffer[..read]) {
+            return;
+        }
         if replies {
             let left = shared.replies_left.load(Ordering::SeqCst);
             if left >= 0 {

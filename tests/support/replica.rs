@@ -130,13 +130,29 @@ impl Replica {
 
     /// Waits until the process stands still (it stopped itself at a crash point, or was stopped).
     pub async fn stopped(&self) {
-        let stat = format!("/proc/{}/stat", self.pid);
         eventually("the replica stands still", || async {
-            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
-            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-            (state == Some('T')).then_some(())
+            (self.state() == Some('T')).then_some(())
         })
         .await;
+    }
+
+    /// Waits until the process is dead, whoever killed it.
+    pub async fn dead(&self) {
+        eventually("the replica is dead", || async {
+            matches!(self.state(), None | Some('Z')).then_some(())
+        })
+        .await;
+    }
+
+    /// The kernel's letter for what the process does.
+    fn state(&self) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    }
+
+    /// SIGKILL, without waiting.
+    pub fn strike(&self) {
+        self.signal(Signal::SIGKILL);
     }
 
     /// Whether a line with this message has been logged.
