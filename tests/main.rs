@@ -3,3 +3,5 @@
 mod support;
 
 mod exactly_once;
+mod fingerprint;
+mod rules_key;

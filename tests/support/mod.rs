@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod cluster;
+pub mod in_process;
 pub mod proxy;
 pub mod replica;
 pub mod scene;
