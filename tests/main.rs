@@ -2,6 +2,8 @@
 
 mod support;
 
+mod batches;
+mod claim_sql;
 mod exactly_once;
 mod fingerprint;
 mod rules_key;

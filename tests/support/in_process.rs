@@ -178,6 +178,11 @@ impl From<Outcome> for Told {
     }
 }
 
+/// The arguments of a note whose text is its request_id.
+pub fn note(request_id: &str) -> Value {
+    json!({ "request_id": request_id, "text": request_id })
+}
+
 /// How many notes there are.
 pub async fn notes(scene: &Scene) -> i64 {
     scene.count("select count(*) from notes").await

@@ -6,6 +6,7 @@ pub mod in_process;
 pub mod proxy;
 pub mod replica;
 pub mod scene;
+pub mod stuck;
 
 use std::time::{Duration, Instant};
 
