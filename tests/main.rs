@@ -4,6 +4,8 @@ mod support;
 
 mod batches;
 mod claim_sql;
+mod deadline;
 mod exactly_once;
 mod fingerprint;
+mod join;
 mod rules_key;
