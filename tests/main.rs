@@ -2,11 +2,17 @@
 
 mod support;
 
+mod batches;
+mod claim_sql;
 mod crash_points;
+mod deadline;
 mod drain;
 mod exactly_once;
+mod fingerprint;
 mod health;
+mod join;
 mod listener;
 mod locks;
 mod outage;
+mod rules_key;
 mod takeover;

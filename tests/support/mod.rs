@@ -2,9 +2,11 @@
 
 pub mod calls;
 pub mod cluster;
+pub mod in_process;
 pub mod proxy;
 pub mod replica;
 pub mod scene;
+pub mod stuck;
 
 use std::time::{Duration, Instant};
 
