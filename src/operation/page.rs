@@ -13,6 +13,8 @@ use super::answer::Refusal;
 pub const MOST_ITEMS: usize = 50;
 /// Most characters of JSON on a page; a single item larger than that is shown alone.
 pub const MOST_CHARACTERS: usize = 100_000;
+/// Latest time in a cursor, in microseconds: past it a float, in which Postgres multiplies intervals, is not exact.
+const LATEST_US: i64 = 1 << 53;
 /// Longest cursor that is read.
 const LONGEST_CURSOR: usize = 256;
 
@@ -44,8 +46,9 @@ impl Cursor {
             let (created_us, id) = text.split_once('.')?;
             let known = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
             (known && !id.is_empty()).then_some(())?;
+            let created_us = created_us.parse().ok().filter(|us| (0..=LATEST_US).contains(us))?;
             Some(Self {
-                created_us: created_us.parse().ok()?,
+                created_us,
                 id: id.to_owned(),
             })
         };
