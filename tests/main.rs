@@ -3,3 +3,4 @@
 mod support;
 
 mod exactly_once;
+mod hostile;

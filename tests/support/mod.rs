@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod cluster;
 pub mod proxy;
+pub mod raw;
 pub mod replica;
 pub mod scene;
 
