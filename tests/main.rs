@@ -4,3 +4,4 @@ mod support;
 
 mod exactly_once;
 mod hostile;
+mod tickets;
