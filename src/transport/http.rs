@@ -128,7 +128,8 @@ impl Endpoint {
 
 /// Whether a JSON answer is one that the caller takes.
 fn accepts_json(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(header::ACCEPT).iter().peekable();
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter(|value| !value.is_empty()).peekable();
     if accepted.peek().is_none() {
         return true;
     }
