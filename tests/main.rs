@@ -3,5 +3,7 @@
 mod support;
 
 mod exactly_once;
+mod find_request;
 mod hostile;
+mod http;
 mod tickets;
