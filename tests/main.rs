@@ -16,3 +16,7 @@ mod locks;
 mod outage;
 mod rules_key;
 mod takeover;
+mod find_request;
+mod hostile;
+mod http;
+mod tickets;

@@ -79,6 +79,17 @@ impl Code {
     }
 }
 
+/// Most characters of what a caller sent that a message repeats.
+const LONGEST_ECHO: usize = 300;
+
+/// A text that may repeat what a caller sent, cut to a length that a model and a log can bear.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_ECHO) {
+        Some((end, _)) => format!("{}….", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// A refusal, in sentences that a model can act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -113,7 +124,7 @@ impl Refusal {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(
             Code::InvalidArgument,
-            format!("{} Nothing was done.", message.into().trim_end()),
+            format!("{} Nothing was done.", shortened(&message.into()).trim_end()),
             "Correct the argument and call again; the request_id is still free.",
         )
     }

@@ -13,6 +13,10 @@ use super::answer::Refusal;
 pub const MOST_ITEMS: usize = 50;
 /// Most characters of JSON on a page; a single item larger than that is shown alone.
 pub const MOST_CHARACTERS: usize = 100_000;
+/// What stands around the items, next_cursor included.
+const FRAME_CHARACTERS: usize = 128;
+/// Latest time in a cursor, in microseconds: past it a float, in which Postgres multiplies intervals, is not exact.
+const LATEST_US: i64 = 1 << 53;
 /// Longest cursor that is read.
 const LONGEST_CURSOR: usize = 256;
 
@@ -26,6 +30,14 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// The place before every item.
+    fn start() -> Self {
+        Self {
+            created_us: 0,
+            id: "0".to_owned(),
+        }
+    }
+
     /// The cursor as callers see it.
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(format!("{}.{}", self.created_us, self.id))
@@ -44,8 +56,9 @@ impl Cursor {
             let (created_us, id) = text.split_once('.')?;
             let known = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
             (known && !id.is_empty()).then_some(())?;
+            let created_us = created_us.parse().ok().filter(|us| (0..=LATEST_US).contains(us))?;
             Some(Self {
-                created_us: created_us.parse().ok()?,
+                created_us,
                 id: id.to_owned(),
             })
         };
@@ -72,16 +85,17 @@ pub fn after(cursor: Option<&str>) -> Result<(Option<i64>, Option<String>), Refu
 }
 
 /// Cuts items, of which one more than fits may have been read, to a page; puts them under `name`, and `next_cursor` beside
-/// them when there are more.
-pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)>) {
-    let mut characters: usize = page.values().map(|value| value.to_string().chars().count()).sum();
+/// them when there are more. A page that shows something else already need not show an item, any other shows at least one.
+pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)>, shows_something: bool) {
+    let written = |value: &dyn ToString| value.to_string().chars().count();
+    let mut characters = written(&Value::Object(page.clone())) + name.len() + FRAME_CHARACTERS;
     let mut shown = Vec::new();
     let mut last = None;
     let mut more = false;
     for (cursor, item) in items {
-        let size = item.to_string().chars().count();
+        let size = written(&item) + 1;
         let full = shown.len() == MOST_ITEMS || characters + size > MOST_CHARACTERS;
-        if full && !shown.is_empty() {
+        if full && (shows_something || !shown.is_empty()) {
             more = true;
             break;
         }
@@ -90,7 +104,8 @@ pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)
         last = Some(cursor);
     }
     page.insert(name.to_owned(), Value::Array(shown));
-    if let (true, Some(last)) = (more, last) {
+    if more {
+        let last = last.unwrap_or_else(Cursor::start);
         page.insert("next_cursor".to_owned(), Value::String(last.encode()));
     }
 }

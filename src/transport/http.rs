@@ -1,15 +1,18 @@
 //! HTTP under /api/v1: every operation at the route on its card.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
+use super::body::{self, Unreadable};
 use super::front::{Arrived, HandBack, json, refused};
 use crate::operation::Tool;
 use crate::operation::answer::{Code, Outcome, Refusal};
@@ -96,18 +99,22 @@ impl Endpoint {
             return Err(Refusal::invalid("The path is not UTF-8.").into());
         };
         let (head, body) = request.into_parts();
+        if !accepts_json(&head.headers) {
+            let refusal = Refusal::invalid("The answer is application/json, which the Accept header does not name.");
+            return Err(Unreadable(refusal, Some(StatusCode::NOT_ACCEPTABLE)));
+        }
+        let query = head.uri.query().unwrap_or_default();
         let mut arguments = if head.method == Method::GET || head.method == Method::HEAD {
-            read_query(head.uri.query().unwrap_or_default())?
+            read_query(query)?
+        } else if query.is_empty() {
+            let bytes = body::read(body, self.max_body_bytes, arrived + self.service.wait).await?;
+            read_body(&head.headers, &bytes)?
         } else {
-            // A body that trickles in is given the caller's own time, and no more.
-            let body = self.read_body(&head.headers, body);
-            tokio::time::timeout_at(arrived + self.service.wait, body)
-                .await
-                .map_err(|_| Refusal::invalid("The body did not arrive in time."))??
+            return Err(Refusal::invalid("A write takes its arguments from the body, not from the query.").into());
         };
         for (name, value) in &path {
             let value = Value::from(value);
-            if arguments.get(name).is_some_and(|given| *given != value) {
+            if given(&arguments, name).is_some_and(|given| *given != value) {
                 return Err(Refusal::invalid(format!("{name} in the body is not the one in the path.")).into());
             }
             arguments.insert(name.to_owned(), value);
@@ -117,58 +124,75 @@ impl Endpoint {
         }
         Ok(arguments)
     }
+}
 
-    async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Unreadable> {
-        let Ok(bytes) = to_bytes(body, self.max_body_bytes).await else {
-            return Err(Refusal {
-                too_large: true,
-                ..Refusal::invalid(format!(
-                    "The body is larger than {} bytes, or was cut off.",
-                    self.max_body_bytes
-                ))
-            }
-            .into());
-        };
-        if bytes.is_empty() {
-            return Ok(Map::new());
-        }
-        let json = headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|kind| kind.to_str().ok())
-            .and_then(|kind| kind.split(';').next())
-            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
-        if !json {
-            let refusal = Refusal::invalid("The Content-Type must be application/json.");
-            return Err(Unreadable(refusal, Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)));
-        }
-        match serde_json::from_slice(&bytes) {
-            Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err(Refusal::invalid("The body must be a JSON object.").into()),
-            Err(error) => Err(Refusal::invalid(format!("The body is not JSON that can be read: {error}.")).into()),
-        }
+/// Whether a JSON answer is one that the caller takes.
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter(|value| !value.is_empty()).peekable();
+    if accepted.peek().is_none() {
+        return true;
+    }
+    accepted
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default();
+            let json = ["application/json", "application/*", "*/*"]
+                .iter()
+                .any(|json| kind.eq_ignore_ascii_case(json));
+            let refused = parts
+                .filter_map(|parameter| parameter.strip_prefix("q="))
+                .any(|quality| quality.parse() == Ok(0.0));
+            json && !refused
+        })
+}
+
+fn read_body(headers: &HeaderMap, bytes: &[u8]) -> Result<Map<String, Value>, Unreadable> {
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    let json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .and_then(|kind| kind.split(';').next())
+        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+    if !json {
+        let refusal = Refusal::invalid("The Content-Type must be application/json.");
+        return Err(Unreadable(refusal, Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)));
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err(Refusal::invalid("The body must be a JSON object.").into()),
+        Err(error) => Err(Refusal::invalid(format!("The body is not JSON that can be read: {error}.")).into()),
     }
 }
 
-/// A request that is no call, with a status of its own if its code's does not fit.
-struct Unreadable(Refusal, Option<StatusCode>);
-
-impl From<Refusal> for Unreadable {
-    fn from(refusal: Refusal) -> Self {
-        Self(refusal, None)
-    }
+/// An argument that is given; null means the same as absent.
+fn given<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    arguments.get(name).filter(|value| !value.is_null())
 }
 
 fn read_query(query: &str) -> Result<Map<String, Value>, Refusal> {
     let mut arguments = Map::new();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if arguments
-            .insert(name.to_string(), Value::from(value.as_ref()))
-            .is_some()
-        {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode(name)?, decode(value)?);
+        if arguments.contains_key(&name) {
             return Err(Refusal::invalid(format!("{name} is given twice.")));
         }
+        arguments.insert(name, Value::from(value));
     }
     Ok(arguments)
+}
+
+/// A name or a value of a query. Broken UTF-8 is refused and not mended: two broken keys must not become one.
+fn decode(text: &str) -> Result<String, Refusal> {
+    percent_decode_str(&text.replace('+', " "))
+        .decode_utf8()
+        .map(Cow::into_owned)
+        .map_err(|_| Refusal::invalid("The query is not UTF-8."))
 }
 
 /// The Idempotency-Key header is another place for request_id, with or without one pair of quotes.
@@ -186,7 +210,7 @@ fn take_idempotency_key(headers: &HeaderMap, arguments: &mut Map<String, Value>)
         .and_then(|key| key.strip_suffix('"'))
         .unwrap_or(key);
     let key = Value::from(bare);
-    if arguments.get("request_id").is_some_and(|given| *given != key) {
+    if given(arguments, "request_id").is_some_and(|given| *given != key) {
         return Err(Refusal::invalid(
             "request_id and Idempotency-Key are both given and differ.",
         ));

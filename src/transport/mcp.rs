@@ -2,10 +2,11 @@
 //! `initialize`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
@@ -19,8 +20,9 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::body::{self, Unreadable};
 use super::front::{Arrived, HandBack, json as json_response};
-use crate::operation::answer::Outcome;
+use crate::operation::answer::{Outcome, shortened};
 use crate::operation::run::{Call, Service};
 use crate::operation::{Class, Tool};
 
@@ -43,7 +45,12 @@ pub const INSTRUCTIONS: &str = "Every write here is safe to call again, as long 
 const TOOLS_TTL_MS: u64 = 300_000;
 
 /// The MCP endpoint.
-pub type Endpoint = StreamableHttpService<Handler, NeverSessionManager>;
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: StreamableHttpService<Handler, NeverSessionManager>,
+    max_body_bytes: usize,
+    wait: Duration,
+}
 
 /// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
 pub fn endpoint(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: usize) -> Endpoint {
@@ -57,32 +64,98 @@ pub fn endpoint(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: us
         .with_json_response(true)
         .with_max_request_body_bytes(max_body_bytes)
         .disable_allowed_hosts();
-    StreamableHttpService::new(
-        move || Ok(handler.clone()),
-        Arc::new(NeverSessionManager::default()),
-        config,
-    )
+    Endpoint {
+        inner: StreamableHttpService::new(
+            move || Ok(handler.clone()),
+            Arc::new(NeverSessionManager::default()),
+            config,
+        ),
+        max_body_bytes,
+        wait: service.wait,
+    }
 }
 
-/// Hands a request to the endpoint, and says in JSON-RPC's own words when its body was none.
-pub async fn serve(State(endpoint): State<Endpoint>, request: Request) -> Response {
-    let response = endpoint.handle(request).await.map(Body::new);
-    if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        return response;
-    }
-    let (head, body) = response.into_parts();
-    let text = to_bytes(body, 64 * 1024).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let Some(reason) = text.strip_prefix("fail to deserialize request body ") else {
-        return Response::from_parts(head, Body::from(text.into_owned()));
+/// Hands a request to the endpoint, and says in JSON-RPC's own words when it was no call.
+pub async fn serve(
+    State(endpoint): State<Endpoint>,
+    Extension(Arrived(arrived)): Extension<Arrived>,
+    request: Request,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let bytes = match body::read(body, endpoint.max_body_bytes, arrived + endpoint.wait).await {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(Unreadable(refusal, status)) => {
+            let by_code = if refusal.too_large {
+                StatusCode::PAYLOAD_TOO_LARGE
+            } else {
+                StatusCode::BAD_REQUEST
+            };
+            return json_response(status.unwrap_or(by_code), &error(-32600, &refusal.message));
+        }
     };
-    let code = if reason.contains("JSON-RPC") { -32600 } else { -32700 };
-    let body = json!({
-        "jsonrpc": "2.0",
-        "id": null,
-        "error": { "code": code, "message": format!("The body cannot be read: {reason}. Nothing was done.") },
-    });
-    json_response(StatusCode::BAD_REQUEST, &body)
+    let request = Request::from_parts(head, Body::from(bytes.clone()));
+    let response = endpoint.inner.handle(request).await.map(Body::new);
+    if response.status() == StatusCode::ACCEPTED && !is_notification(&bytes) {
+        // 202 would be taken for a call that goes on, or for one that was done.
+        let message = "A request needs an id that is a text or an integer. Nothing was done.";
+        return json_response(StatusCode::BAD_REQUEST, &error(-32600, message));
+    }
+    if response.status().is_client_error() {
+        return reworded(response).await;
+    }
+    response
+}
+
+/// Whether a message wants no answer.
+fn is_notification(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(bytes).is_ok_and(|message| {
+        message["method"]
+            .as_str()
+            .is_some_and(|method| method.starts_with("notifications/"))
+    })
+}
+
+fn error(code: i32, message: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } })
+}
+
+/// A refusal of the protocol's own layer: always JSON-RPC, and always with a word on the work.
+async fn reworded(response: Response) -> Response {
+    let (mut head, body) = response.into_parts();
+    let text = to_bytes(body, 64 * 1024).await.unwrap_or_default();
+    let body = match serde_json::from_slice::<Value>(&text) {
+        Ok(mut body) => {
+            if let Some(message) = body["error"]["message"].as_str().map(nothing_was_done) {
+                body["error"]["message"] = Value::from(message);
+            }
+            body
+        }
+        Err(_) => {
+            let text = String::from_utf8_lossy(&text);
+            match text.strip_prefix("fail to deserialize request body ") {
+                Some(reason) => {
+                    head.status = StatusCode::BAD_REQUEST;
+                    let code = if reason.contains("JSON-RPC") { -32600 } else { -32700 };
+                    error(code, &nothing_was_done(&format!("The body cannot be read: {reason}.")))
+                }
+                None => error(-32600, &nothing_was_done(&text)),
+            }
+        }
+    };
+    let body = body.to_string();
+    head.headers.remove(header::CONTENT_LENGTH);
+    head.headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Response::from_parts(head, Body::from(body))
+}
+
+/// The message, and that nothing was done, which holds for all that is refused before a tool is called.
+fn nothing_was_done(message: &str) -> String {
+    let message = shortened(message);
+    if message.contains("Nothing was done") {
+        return message;
+    }
+    format!("{}. Nothing was done.", message.trim_end_matches('.'))
 }
 
 #[derive(Clone)]
@@ -134,7 +207,7 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         if request.is_some_and(|request| request.cursor.is_some()) {
             return Err(ErrorData::invalid_params(
-                "There is one page of tools; leave the cursor out.",
+                "There is one page of tools; leave the cursor out. Nothing was done.",
                 None,
             ));
         }
@@ -152,7 +225,7 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(
                 format!(
                     "There is no tool {}; tools/list names them. Nothing was done.",
-                    request.name
+                    shortened(&request.name)
                 ),
                 None,
             ));
@@ -192,7 +265,8 @@ impl ServerHandler for Handler {
             let message = format!("The params of {} do not fit. Nothing was done.", request.method);
             return Err(ErrorData::invalid_params(message, None));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
+        let message = format!("There is no method {}. Nothing was done.", shortened(&request.method));
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
     }
 }
 

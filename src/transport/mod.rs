@@ -1,5 +1,6 @@
 //! Transports turn bytes into a call and an outcome into bytes, and decide nothing.
 
+mod body;
 mod front;
 mod health;
 mod http;

@@ -4,6 +4,7 @@ pub mod calls;
 pub mod cluster;
 pub mod in_process;
 pub mod proxy;
+pub mod raw;
 pub mod replica;
 pub mod scene;
 pub mod stuck;

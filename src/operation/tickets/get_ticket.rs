@@ -31,7 +31,8 @@ pub struct GetTicketArguments {
 pub struct TicketWithComments {
     ticket_id: String,
     title: String,
-    body: String,
+    /// On the first page only.
+    body: Option<String>,
     ticket_status: TicketStatus,
     created_at: String,
     /// In the order in which they were added.
@@ -57,7 +58,8 @@ impl Operation for GetTicket {
         Card {
             name: "get_ticket",
             title: "Get a ticket",
-            description: "Reads a ticket and its comments, 50 at a time; next_cursor, where present, gets the next page of comments.",
+            description: "Reads a ticket and its comments, 50 at a time; next_cursor, where present, gets the next page of \
+                comments, without the ticket's body.",
             toolset: Toolset::Tickets,
             route: Route {
                 method: "GET",
@@ -103,7 +105,11 @@ impl Operation for GetTicket {
         let mut shown = Map::new();
         shown.insert("ticket_id".to_owned(), json!(arguments.ticket_id));
         shown.insert("title".to_owned(), json!(title));
-        shown.insert("body".to_owned(), json!(body));
+        // Once is enough, and a later page has room for the largest comment.
+        let first = arguments.cursor.is_none();
+        if first {
+            shown.insert("body".to_owned(), json!(body));
+        }
         shown.insert("ticket_status".to_owned(), json!(status));
         shown.insert("created_at".to_owned(), json!(created_at));
         let items = comments.into_iter().map(|(comment_id, body, created_at, created_us)| {
@@ -116,7 +122,7 @@ impl Operation for GetTicket {
                 item,
             )
         });
-        page::cut(&mut shown, "comments", items.collect());
+        page::cut(&mut shown, "comments", items.collect(), first);
         Ok(Value::Object(shown))
     }
 }

@@ -122,7 +122,7 @@ impl Operation for ListTickets {
                     item,
                 )
             });
-        page::cut(&mut shown, "tickets", items.collect());
+        page::cut(&mut shown, "tickets", items.collect(), false);
         Ok(Value::Object(shown))
     }
 }
