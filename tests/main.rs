@@ -3,3 +3,8 @@
 mod support;
 
 mod exactly_once;
+mod readme;
+mod worked_example;
+
+// The worked example's `crate::` paths mean here what they mean inside src.
+use ticket_ledger::{effect, ledger, operation};
