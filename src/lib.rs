@@ -4,6 +4,15 @@
 //! transport (MCP | HTTP)  →  operation::run  →  ledger (claim · lease · wait · settle)  →  Postgres
 //! ```
 
+// A replica that panics drops its callers: failures are values. In tests a panic is what a failure is for.
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::todo,
+    clippy::unimplemented
+)]
+
 pub mod clock;
 pub mod cluster;
 pub mod command;

@@ -1,5 +1,11 @@
 //! Promises, a module each, kept on a real Postgres by real replicas that are really killed.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests do from outside what the service must not"
+)]
+
 mod support;
 
 mod batches;
@@ -20,3 +26,8 @@ mod find_request;
 mod hostile;
 mod http;
 mod tickets;
+mod readme;
+mod worked_example;
+
+// The worked example's `crate::` paths mean here what they mean inside src.
+use ticket_ledger::{effect, ledger, operation};

@@ -5,7 +5,6 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
@@ -100,9 +99,8 @@ impl Folder {
     ///
     /// Never the same path twice, since a killed owner's `initdb` may still be writing there.
     pub fn unfinished(&self, name: &str) -> PathBuf {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let nanos = now.unwrap_or_default().as_nanos();
-        self.root.join(format!("{name}{UNFINISHED}{nanos}"))
+        let unique = uuid::Uuid::new_v4().simple();
+        self.root.join(format!("{name}{UNFINISHED}{unique}"))
     }
 
     fn remove_leftovers(&self) {

@@ -82,16 +82,25 @@ async fn serve(
     };
     crate::postgres::migrate(&url, Duration::from_secs(10)).await?;
     let greeting = url.clone();
-    replica.run(url, stop, move |server| greet(server, &greeting)).await
+    let private = cluster.is_some();
+    replica
+        .run(url, stop, move |server| greet(server, &greeting, private))
+        .await
 }
 
 /// What a newcomer needs, ready to paste.
-fn greet(server: &Server, url: &str) {
+fn greet(server: &Server, url: &str, private: bool) {
     let address = server.address;
     let other = address.port().wrapping_add(1).max(1024);
     let program =
         std::env::current_exe().map_or_else(|_| "ticket-ledger".to_owned(), |path| path.display().to_string());
     let other_admin = server.admin_address.port().wrapping_add(1).max(1024);
+    let pid = std::process::id();
+    let stop = if private {
+        "Ctrl-C stops it and its Postgres."
+    } else {
+        "Ctrl-C stops it."
+    };
     println!(
         "
 ticket-ledger takes calls.
@@ -111,9 +120,13 @@ Create a ticket; run it again, and it is the same ticket:
 
 Start a second replica:
 
-  DATABASE_URL='{url}' {program} serve --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
+  DATABASE_URL='{url}' {program} serve --log-format text --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
 
-Ctrl-C stops it and its Postgres.
+Kill this one as a crash would; nothing is lost, and started again it recovers by itself:
+
+  kill -9 {pid}
+
+{stop}
 "
     );
 }

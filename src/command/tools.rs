@@ -82,10 +82,11 @@ async fn list(url: &str) -> Result<Vec<Tool>, Failure> {
         // Without TLS no certificates are needed, and a machine may have none.
         client = client.tls_certs_only([]);
     }
+    let http = client.build()?;
     let transport =
-        StreamableHttpClientTransport::with_client(client.build()?, StreamableHttpClientTransportConfig::with_uri(url));
+        StreamableHttpClientTransport::with_client(http.clone(), StreamableHttpClientTransportConfig::with_uri(url));
     let identity = Implementation::new("ticket-ledger-tools", env!("CARGO_PKG_VERSION"));
-    let client = ClientConfig::new(ClientCapabilities::default(), identity)
+    let served = ClientConfig::new(ClientCapabilities::default(), identity)
         .serve_with_lifecycle(
             transport,
             ClientLifecycleMode::Auto {
@@ -93,9 +94,21 @@ async fn list(url: &str) -> Result<Vec<Tool>, Failure> {
                 legacy_version: Some(ProtocolVersion::V_2025_11_25),
             },
         )
-        .await
-        .map_err(|error| Failure::new(format!("{url} does not answer as an MCP server: {error}")))?;
+        .await;
+    let client = match served {
+        Ok(client) => client,
+        Err(error) => return Err(no_server(&http, url, &error).await),
+    };
     let tools = client.list_all_tools().await?;
     let _ = client.cancel().await;
     Ok(tools)
+}
+
+/// Why no MCP server was found: an address that nobody answers at is told from one where somebody else does.
+async fn no_server(client: &reqwest::Client, url: &str, error: &impl std::fmt::Display) -> Failure {
+    Failure::new(match client.get(url).send().await {
+        Err(error) if error.is_builder() => format!("{url} is not a URL such as http://127.0.0.1:8000/mcp."),
+        Err(error) if error.is_connect() => format!("nothing answers at {url}. Is the server running?"),
+        _ => format!("{url} does not answer as an MCP server: {error}"),
+    })
 }

@@ -31,7 +31,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    async fn read(response: reqwest::Response) -> Self {
+    /// Reads a response to its end.
+    pub async fn read(response: reqwest::Response) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let text = response.text().await.unwrap_or_default();
