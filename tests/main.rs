@@ -14,19 +14,19 @@ mod crash_points;
 mod deadline;
 mod drain;
 mod exactly_once;
+mod find_request;
 mod fingerprint;
 mod health;
+mod hostile;
+mod http;
 mod join;
 mod listener;
 mod locks;
 mod outage;
+mod readme;
 mod rules_key;
 mod takeover;
-mod find_request;
-mod hostile;
-mod http;
 mod tickets;
-mod readme;
 mod worked_example;
 
 // The worked example's `crate::` paths mean here what they mean inside src.

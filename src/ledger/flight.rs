@@ -53,6 +53,9 @@ impl From<Verdict> for End {
     }
 }
 
+/// Where a caller awaits the verdict.
+pub(super) type Seat = watch::Receiver<Option<Verdict>>;
+
 pub(super) struct Flight {
     pub(super) intent: Intent,
     pub(super) key_hash: i64,
@@ -74,7 +77,7 @@ impl Flight {
     }
 
     /// A seat from which the verdict can be awaited.
-    pub(super) fn board(&self) -> watch::Receiver<Option<Verdict>> {
+    pub(super) fn board(&self) -> Seat {
         self.verdict.subscribe()
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -19,6 +20,9 @@ use crate::unpoisoned;
 
 /// Renewals per lease: under a third of the lease passes between two of them, so two may fail before a claim lapses.
 const RENEWALS_PER_LEASE: u32 = 4;
+
+/// Past this a round is given up: a server that fell silent is to be noticed within seconds, whatever the lease.
+const LONGEST_ROUND: Duration = Duration::from_secs(2);
 
 /// The claims that this replica holds.
 #[derive(Debug, Default)]
@@ -121,9 +125,9 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
         next = Instant::now() + period;
         let due = store.leases.due();
         // With nothing to renew the connection is still tried, so that an outage is noticed while it lasts.
-        let round = timeout(period, renew_round(&store, &mut connection, &due));
+        let round = timeout(period.min(LONGEST_ROUND), renew_round(&store, &mut connection, &due));
         match round.await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => store.database.reach().answered(),
             Ok(Err(error)) => {
                 connection = None;
                 store.database.reach().failed();

@@ -18,6 +18,7 @@ mod tokens;
 mod wait;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use tracing::warn;
 
 use self::batch::Batcher;
 use self::claim::{Look, look};
-use self::flight::Flight;
+use self::flight::{Flight, Seat};
 use self::lease::Leases;
 use self::tokens::Tokens;
 use self::wait::Waiters;
@@ -91,6 +92,17 @@ struct Store {
     waiters: Arc<Waiters>,
     hearing: Arc<Hearing>,
 }
+
+impl Store {
+    /// Whether Postgres has been out of reach for longer than a caller is kept waiting for it.
+    fn is_out_of_reach(&self) -> bool {
+        let out = self.database.reach().unreachable_for();
+        out.is_some_and(|out| out > self.limits.patience)
+    }
+}
+
+/// How often a caller that waits looks whether Postgres has gone.
+const LOOK_FOR_OUTAGE: Duration = Duration::from_millis(250);
 
 /// What a ledger is made from.
 pub struct Setup {
@@ -172,43 +184,41 @@ impl Ledger {
     /// Brings a call to its verdict, or tells at `deadline` that it is still in progress. The work goes on when the future is
     /// dropped.
     pub async fn perform(self: &Arc<Self>, intent: Intent, deadline: Instant) -> Verdict {
-        let (flight, first) = {
-            let mut flights = unpoisoned(self.flights.lock());
-            let most = self.store.limits.most_flights;
-            let crowded = flights.len() >= most;
-            match flights.entry((intent.key.clone(), intent.fingerprint)) {
-                std::collections::hash_map::Entry::Occupied(flight) => {
-                    let flight = Arc::clone(flight.get());
-                    ((flight.board(), flight), false)
-                }
-                std::collections::hash_map::Entry::Vacant(_) if crowded => {
-                    return Verdict::Unavailable(Unavailable::Overloaded);
-                }
-                std::collections::hash_map::Entry::Vacant(place) => {
-                    let flight = Arc::new(Flight::new(self, intent));
-                    place.insert(Arc::clone(&flight));
-                    let seat = flight.board();
-                    self.tasks.spawn(Arc::clone(&flight).fly());
-                    ((seat, flight), true)
-                }
-            }
+        let Some((flight, mut seat, first)) = self.board(intent) else {
+            return Verdict::Unavailable(Unavailable::Overloaded);
         };
-        let (mut seat, flight) = flight;
-        let told = timeout_at(deadline, seat.wait_for(Option::is_some)).await;
-        match told {
-            Ok(Ok(verdict)) => match verdict.clone() {
-                Some(Verdict::Settled { settled, replayed }) => Verdict::Settled {
-                    settled,
-                    // Several may have boarded; the work was done for the first of them.
-                    replayed: replayed || !first,
-                },
-                Some(verdict) => verdict,
-                None => Verdict::Unavailable(Unavailable::Fault),
-            },
-            Ok(Err(_)) => Verdict::Unavailable(Unavailable::Fault),
-            Err(_) => Verdict::InProgress {
-                lease_left: flight.lease_left(),
-            },
+        loop {
+            let next_look = deadline.min(Instant::now() + LOOK_FOR_OUTAGE);
+            match timeout_at(next_look, seat.wait_for(Option::is_some)).await {
+                Ok(Ok(verdict)) => return told(verdict.clone(), first),
+                Ok(Err(_)) => return Verdict::Unavailable(Unavailable::Fault),
+                Err(_) if Instant::now() >= deadline => {
+                    return Verdict::InProgress {
+                        lease_left: flight.lease_left(),
+                    };
+                }
+                // Whatever the flight is waiting for, its caller learns of an outage within seconds.
+                Err(_) if self.store.is_out_of_reach() => return Verdict::Unavailable(Unavailable::Database),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A seat on the flight of this request, and whether the flight was started for it; `None` when there are too many.
+    fn board(self: &Arc<Self>, intent: Intent) -> Option<(Arc<Flight>, Seat, bool)> {
+        let mut flights = unpoisoned(self.flights.lock());
+        let crowded = flights.len() >= self.store.limits.most_flights;
+        match flights.entry((intent.key.clone(), intent.fingerprint)) {
+            Entry::Occupied(flight) => Some((Arc::clone(flight.get()), flight.get().board(), false)),
+            Entry::Vacant(_) if crowded => None,
+            Entry::Vacant(place) => {
+                let flight = Arc::new(Flight::new(self, intent));
+                // Seated before it flies, so that it never looks unwanted.
+                let seat = flight.board();
+                place.insert(Arc::clone(&flight));
+                self.tasks.spawn(Arc::clone(&flight).fly());
+                Some((flight, seat, true))
+            }
         }
     }
 
@@ -274,11 +284,24 @@ impl Ledger {
     fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token) {
         let mut flights = unpoisoned(self.flights.lock());
         let place = flights.entry((intent.key.clone(), intent.fingerprint));
-        if let std::collections::hash_map::Entry::Vacant(place) = place {
+        if let Entry::Vacant(place) = place {
             let flight = Arc::new(Flight::new(self, intent));
             place.insert(Arc::clone(&flight));
             self.tasks.spawn(flight.adopt(lapsed));
         }
+    }
+}
+
+/// A verdict as one of those on board is told it.
+fn told(verdict: Option<Verdict>, first: bool) -> Verdict {
+    match verdict {
+        // Several may have boarded; the work was done for the first of them.
+        Some(Verdict::Settled { settled, replayed }) => Verdict::Settled {
+            settled,
+            replayed: replayed || !first,
+        },
+        Some(verdict) => verdict,
+        None => Verdict::Unavailable(Unavailable::Fault),
     }
 }
 

@@ -13,15 +13,18 @@ use crate::clock::Moment;
 #[derive(Debug, Default)]
 pub struct Reach {
     last_failure: Mutex<Option<Moment>>,
-    reachable: AtomicBool,
+    /// Since when nothing has answered.
+    unreachable_since: Mutex<Option<Moment>>,
+    answered_once: AtomicBool,
     losses: AtomicU64,
 }
 
 impl Reach {
     /// Notes that Postgres could not be reached just now.
     pub fn failed(&self) {
-        *crate::unpoisoned(self.last_failure.lock()) = Some(Moment::now());
-        self.reachable.store(false, Ordering::Relaxed);
+        let now = Moment::now();
+        *crate::unpoisoned(self.last_failure.lock()) = Some(now);
+        crate::unpoisoned(self.unreachable_since.lock()).get_or_insert(now);
         self.losses.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -32,12 +35,18 @@ impl Reach {
 
     /// Notes that Postgres answered just now.
     pub fn answered(&self) {
-        self.reachable.store(true, Ordering::Relaxed);
+        self.answered_once.store(true, Ordering::Relaxed);
+        *crate::unpoisoned(self.unreachable_since.lock()) = None;
     }
 
-    /// Whether the last attempt to reach Postgres succeeded.
+    /// Whether Postgres answered the last time that it was asked.
     pub fn is_reachable(&self) -> bool {
-        self.reachable.load(Ordering::Relaxed)
+        self.answered_once.load(Ordering::Relaxed) && self.unreachable_for().is_none()
+    }
+
+    /// How long nothing has answered; `None` when the last attempt succeeded.
+    pub fn unreachable_for(&self) -> Option<Duration> {
+        crate::unpoisoned(self.unreachable_since.lock()).map(Moment::elapsed)
     }
 
     /// How long Postgres has been reached without a failure; `None` when it never failed.

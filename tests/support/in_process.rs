@@ -285,13 +285,13 @@ struct Noted {
 
 static NOTE: Effect = ticket_ledger::effect! {
     judge: "
-        select ord, case when args->>'text' = 'refused by its effect' then 'precondition_failed' end as refusal,
+        select item.*, case when args->>'text' = 'refused by its effect' then 'precondition_failed' end as refusal,
                'as asked'::text as detail, request_id as result_id,
                coalesce((args->'result')::text, json_build_object('text', args->>'text')::text) as result
         from item",
     act: "
         insert into notes (text, principal, request_id)
-        select args->>'text', principal, request_id from settled join item using (ord)",
+        select args->>'text', principal, request_id from settled",
     batched: true,
     creates: true,
     guard: "notes_request",

@@ -32,7 +32,7 @@ pub struct AddedReaction {
 static ADD_REACTION: Effect = crate::effect! {
     // One row for each item: refused, or settled with this result.
     judge: "
-        select item.ord, case when t.ticket_id is null then 'not_found' end as refusal, null::text as detail,
+        select item.*, case when t.ticket_id is null then 'not_found' end as refusal, null::text as detail,
                t.ticket_id as result_id,
                json_build_object('ticket_id', t.ticket_id, 'emoji', item.args->>'emoji',
                                  'created_at', rfc3339(item.now))::text as result
@@ -42,7 +42,7 @@ static ADD_REACTION: Effect = crate::effect! {
     act: "
         insert into reactions (ticket_id, emoji, created_at, principal, request_id)
         select args->>'ticket_id', args->>'emoji', now, principal, request_id
-        from settled join item using (ord)",
+        from settled",
     // It updates no row that two requests could share, so many requests may go in one statement.
     batched: true,
     // The same reaction twice is nothing to tell a caller about.
