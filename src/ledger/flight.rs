@@ -91,7 +91,7 @@ impl Flight {
         self.land(self.course(Memory::default(), Step::Enter)).await;
     }
 
-    /// Takes a lapsed claim over that nobody here waits for.
+    /// Takes over a lapsed claim that the scan found.
     pub(super) async fn adopt(self: Arc<Self>, lapsed: Token) {
         let course = async {
             let mut memory = Memory::default();
