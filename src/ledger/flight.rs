@@ -97,7 +97,9 @@ impl Flight {
             let mut memory = Memory::default();
             match self.take_over(&mut memory, lapsed).await? {
                 Some(step) => self.course(memory, step).await,
-                None => Err(End::Unwanted),
+                // Somebody else was quicker. Whoever boarded meanwhile waits for that one.
+                None if self.ledger.retire_if_unwanted(&self) => Err(End::Unwanted),
+                None => self.course(memory, Step::Look).await,
             }
         };
         self.land(course).await;
