@@ -1,5 +1,7 @@
 //! SPEC rule 11: a caller that leaves stops waiting and nothing else.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -9,6 +11,7 @@ use crate::support::eventually;
 use crate::support::in_process::{Ending, InProcess, Knobs, note, notes};
 use crate::support::replica::Replica;
 use crate::support::scene::Scene;
+use crate::support::stuck::Stuck;
 
 /// Sends a request and hands the connection out, to be dropped.
 async fn send(replica: &Replica, path: &str, headers: &str, body: &serde_json::Value) -> TcpStream {
@@ -108,6 +111,71 @@ async fn the_work_finishes_when_every_caller_has_left() {
     let row = scene.until("k", "done").await;
     assert_eq!((row.attempt, row.lapses), (1, 0));
     assert_eq!(house.call("anna", "note_slowly", note("k")).await.what, "replayed");
+}
+
+/// A running request whose holder is gone and whose lease has lapsed; the ledger that began it will not look for a long time.
+async fn abandoned(scene: &Scene) -> InProcess {
+    let mut knobs = Knobs::default();
+    knobs.limits.lease = Duration::from_secs(300);
+    let gone = InProcess::start(scene, knobs).await;
+    gone.script.tell("k", Ending::Holds);
+    let call = gone.spawn("anna", "note_slowly", note("k"));
+    scene.until("k", "running").await;
+    call.abort();
+    sqlx::raw_sql("update requests set token = -token, lease_until = clock_timestamp() - interval '1 ms'")
+        .execute(&scene.sql)
+        .await
+        .expect("lapses");
+    gone
+}
+
+#[tokio::test]
+async fn a_claim_whose_caller_left_and_whose_holder_is_gone_is_finished_without_a_call() {
+    let scene = Scene::new().await;
+    let _gone = abandoned(&scene).await;
+    let house = InProcess::start(&scene, Knobs::default()).await;
+    let row = scene.until("k", "done").await;
+    assert_eq!((row.attempt, row.lapses), (2, 1));
+    assert_eq!(notes(&scene).await, 1);
+    assert_eq!(house.call("anna", "note_slowly", note("k")).await.what, "replayed");
+}
+
+#[tokio::test]
+async fn a_caller_that_joins_what_a_scan_takes_up_waits_on_when_another_replica_was_quicker() {
+    let scene = Scene::new().await;
+    let _gone = abandoned(&scene).await;
+    let mut quicker = Stuck::on(&scene).await;
+    quicker.run("lock table requests in exclusive mode").await;
+    let house = InProcess::start(&scene, Knobs::default()).await;
+    eventually("the scan tries to take it over", || async {
+        let waiting = "select count(*) from pg_stat_activity
+                       where datname = current_database() and wait_event_type = 'Lock'";
+        (scene.count(waiting).await == 1).then_some(())
+    })
+    .await;
+    let call = house.spawn("anna", "note_slowly", note("k"));
+    tokio::task::yield_now().await;
+    quicker
+        .run(
+            "update requests set token = -token, lease_until = clock_timestamp() + interval '1 hour', attempt = 2;
+             commit",
+        )
+        .await;
+    scene.until_waited_for("k").await;
+    assert!(
+        !call.is_finished(),
+        "it was told something although its wait is not over"
+    );
+    sqlx::raw_sql(
+        "update requests set status = 'done', result = '{\"text\": \"k\"}', settled_at = clock_timestamp(),
+                             lease_until = null, arguments = null",
+    )
+    .execute(&scene.sql)
+    .await
+    .expect("the other replica settles");
+    let told = call.await.expect("an answer");
+    assert_eq!((told.what, &told.body["text"]), ("replayed", &json!("k")));
+    assert_eq!(house.script.begun(), 0);
 }
 
 #[tokio::test]
