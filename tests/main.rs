@@ -11,6 +11,7 @@ mod exactly_once;
 mod fingerprint;
 mod join;
 mod leaving;
+mod model;
 mod operator;
 mod replay;
 mod retention;
