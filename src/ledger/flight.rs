@@ -94,13 +94,15 @@ impl Flight {
         self.land(self.course(Memory::default(), Step::Enter)).await;
     }
 
-    /// Takes a lapsed claim over that nobody here waits for.
+    /// Takes over a lapsed claim that the scan found.
     pub(super) async fn adopt(self: Arc<Self>, lapsed: Token) {
         let course = async {
             let mut memory = Memory::default();
             match self.take_over(&mut memory, lapsed).await? {
                 Some(step) => self.course(memory, step).await,
-                None => Err(End::Unwanted),
+                // Somebody else was quicker. Whoever boarded meanwhile waits for that one.
+                None if self.ledger.retire_if_unwanted(&self) => Err(End::Unwanted),
+                None => self.course(memory, Step::Look).await,
             }
         };
         self.land(course).await;

@@ -79,6 +79,12 @@ impl Drop for Kept {
 }
 
 impl Leases {
+    /// Whether an attempt of this replica works under this token.
+    pub(super) fn holds(&self, token: Token) -> bool {
+        let held = unpoisoned(self.held.lock());
+        held.get(&token).is_some_and(|hold| !hold.lost.is_cancelled())
+    }
+
     /// Starts to keep a claim that was sent at `sent` and is committed.
     pub(super) fn keep(store: &Arc<Store>, key: Key, token: Token, sent: Moment) -> Kept {
         let hold = Arc::new(Hold {

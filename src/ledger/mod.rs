@@ -280,15 +280,19 @@ impl Ledger {
         unwanted
     }
 
-    /// Finishes a lapsed claim that nobody here waits for.
+    /// Finishes a lapsed claim, whether or not somebody here waits for it: a waiter takes over only once.
     fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token) {
-        let mut flights = unpoisoned(self.flights.lock());
-        let place = flights.entry((intent.key.clone(), intent.fingerprint));
-        if let Entry::Vacant(place) = place {
-            let flight = Arc::new(Flight::new(self, intent));
-            place.insert(Arc::clone(&flight));
-            self.tasks.spawn(flight.adopt(lapsed));
+        if self.store.leases.holds(lapsed) {
+            // This replica's own attempt, which came too late to renew it and does so now.
+            return;
         }
+        let flight = Arc::new(Flight::new(self, intent));
+        let mut flights = unpoisoned(self.flights.lock());
+        // Callers board it, unless they wait on a flight already. That one learns the end like any other waiter.
+        flights
+            .entry((flight.intent.key.clone(), flight.intent.fingerprint))
+            .or_insert_with(|| Arc::clone(&flight));
+        self.tasks.spawn(flight.adopt(lapsed));
     }
 }
 

@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use self::answer::{Code, Refusal};
+use self::registry::Registry;
 use crate::ledger::{Act, Effect, Ledger, NotPrepared, Refused};
 
 /// A family of operations that a deployment offers or not.
@@ -123,6 +124,8 @@ pub struct Reader<'a> {
     pub ledger: &'a Arc<Ledger>,
     /// Who calls.
     pub principal: &'a Arc<str>,
+    /// What is offered.
+    pub registry: &'a Registry,
 }
 
 /// An operation.
@@ -164,8 +167,8 @@ pub trait Operation: Send + Sync + 'static {
         )
     }
 
-    /// Runs at every replay and may add members to the answer or refuse in its place, for instance because what was created
-    /// has been deleted since.
+    /// Runs at every replay, and before find_request shows the result, and may add members to the answer or refuse in its
+    /// place, for instance because what was created has been deleted since.
     async fn on_replay(&self, _reader: &Reader<'_>, _answer: &mut Map<String, Value>) -> Result<(), Refusal> {
         Ok(())
     }

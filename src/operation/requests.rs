@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::answer::Refusal;
 use super::key::{check_request_id, minted_ms};
-use super::run::{database_unavailable, stored};
+use super::run::{database_unavailable, settled_answer, stored};
 use super::{Card, Class, Operation, Reader, Route, Toolset};
-use crate::ledger::{Key, Phase};
+use crate::ledger::{Key, Phase, Settled};
 
 /// Looks a request up by the name that its caller gave it.
 pub struct FindRequest;
@@ -139,8 +139,7 @@ impl Operation for FindRequest {
                 )
             }
             Phase::Done(settled) => {
-                answer["result"] = stored(&settled.result);
-                answer["answered_at"] = json!(&*settled.answered_at);
+                show(reader, &mut answer, &seen.operation, &arguments.request_id, settled).await?;
                 ("done", "It is done; there is nothing to repeat.".to_owned())
             }
             Phase::Expired => {
@@ -165,6 +164,30 @@ impl Operation for FindRequest {
         answer["age_seconds"] = seconds(seen.age);
         Ok(answer)
     }
+}
+
+/// Shows a stored result, after its operation's replay check has had its say. Where the operation is not offered nobody can
+/// check, so the result is not shown.
+async fn show(
+    reader: &Reader<'_>,
+    answer: &mut Value,
+    operation: &str,
+    request_id: &str,
+    settled: &Settled,
+) -> Result<(), Refusal> {
+    answer["answered_at"] = json!(&*settled.answered_at);
+    let Some(tool) = reader.registry.find(operation) else {
+        return Ok(());
+    };
+    let before = settled_answer(request_id, settled, true);
+    let mut checked = before.clone();
+    tool.on_replay(reader, &mut checked).await?;
+    checked.retain(|name, _| !before.contains_key(name));
+    for (name, added) in checked {
+        answer[name] = added;
+    }
+    answer["result"] = stored(&settled.result);
+    Ok(())
 }
 
 fn seconds(span: std::time::Duration) -> Value {

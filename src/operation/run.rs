@@ -89,6 +89,7 @@ impl Service {
         let reader = Reader {
             ledger: &self.ledger,
             principal,
+            registry: &self.registry,
         };
         match tokio::time::timeout_at(arrived + self.wait, tool.read(&reader, arguments)).await {
             Ok(Ok(answer)) => Outcome::Read(answer),
@@ -133,6 +134,7 @@ impl Service {
                     let reader = Reader {
                         ledger: &self.ledger,
                         principal,
+                        registry: &self.registry,
                     };
                     if let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
                         return refusal.into();
@@ -167,7 +169,8 @@ pub fn stored(result: &str) -> Value {
     serde_json::from_str(result).unwrap_or_else(|_| Value::String(result.to_owned()))
 }
 
-fn settled_answer(request_id: &str, settled: &Settled, replayed: bool) -> Map<String, Value> {
+/// What a caller of the operation is told: the stored result with what the ledger puts around it.
+pub(super) fn settled_answer(request_id: &str, settled: &Settled, replayed: bool) -> Map<String, Value> {
     let mut answer = match stored(&settled.result) {
         Value::Object(members) => members,
         // A result that has no members of its own, falsy ones too.

@@ -127,6 +127,14 @@ impl InProcess {
         Told::from(outcome)
     }
 
+    /// Calls a tool as `principal` and waits for so long at most.
+    pub async fn call_for(&self, within: Duration, principal: &str, tool: &str, arguments: Value) -> Told {
+        let mut call = self.prepared(principal, tool, arguments);
+        // The deadline counts from the arrival.
+        call.arrived = Instant::now() + within - self.service.wait;
+        Told::from(self.service.run(call).await)
+    }
+
     /// Calls a tool as `principal` and goes on; the call is dropped when the handle is aborted.
     pub fn spawn(&self, principal: &str, tool: &str, arguments: Value) -> tokio::task::JoinHandle<Told> {
         let (service, call) = (Arc::clone(&self.service), self.prepared(principal, tool, arguments));
