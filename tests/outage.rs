@@ -226,9 +226,11 @@ async fn a_postgres_that_falls_silent_makes_every_call_unavailable_within_second
 #[tokio::test]
 async fn an_attempt_that_cannot_settle_tells_its_caller_and_settles_when_postgres_is_back() {
     let scene = Scene::new().await;
-    let (proxy, replica) = behind_proxy(&scene, 500).await;
+    let (proxy, replica) = behind_proxy(&scene, LEASE_MS).await;
     let silence = async {
         scene.until("unsettled", "running").await;
+        // Once it is renewed the attempt knows of its claim.
+        scene.until_renewed("unsettled").await;
         proxy.silence(true);
         Instant::now()
     };
