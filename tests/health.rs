@@ -1,1 +1,68 @@
+//! /livez and /readyz.
 
+use serde_json::json;
+
+use crate::support::cluster::TestCluster;
+use crate::support::eventually;
+use crate::support::proxy::Proxy;
+use crate::support::replica::Start;
+use crate::support::scene::Scene;
+
+#[tokio::test]
+async fn a_replica_that_takes_calls_is_live_and_ready_and_says_how_it_joins() {
+    let scene = Scene::new().await;
+    let replica = scene.replica().with("REPLICA_NAME", "one").ready().await;
+    let live = replica.admin("/livez").await;
+    assert_eq!((live.status, live.body), (200, json!({ "live": true })));
+    eventually("it listens", || async {
+        (replica.admin("/readyz").await.body["listener"] == "listening").then_some(())
+    })
+    .await;
+    let ready = replica.admin("/readyz").await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(
+        ready.body,
+        json!({ "ready": true, "replica": "one", "stage": "ready", "database": "reachable", "listener": "listening" })
+    );
+    assert_eq!(replica.admin("/elsewhere").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_replica_is_live_but_not_ready_while_postgres_is_out_of_reach_and_recovers_by_itself() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::before(TestCluster::shared()).await;
+    let replica = Start::on(&proxy.url(&scene.url)).ready().await;
+    // Nobody calls: it notices by itself, both ways.
+    for down in [true, false, true, false] {
+        if down { proxy.down() } else { proxy.up() }
+        let status = if down { 503 } else { 200 };
+        let ready = eventually("readiness changes", || async {
+            let ready = replica.admin("/readyz").await;
+            (ready.status == status).then_some(ready)
+        })
+        .await;
+        assert_eq!(ready.body["ready"], !down);
+        assert_eq!(ready.body["database"], if down { "unreachable" } else { "reachable" });
+        assert_eq!(ready.body["stage"], "ready");
+        assert_eq!(replica.admin("/livez").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_without_a_database_is_live_not_ready_and_tells_callers_in_503() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::before(TestCluster::shared()).await;
+    proxy.down();
+    let replica = Start::on(&proxy.url(&scene.url)).bound().await;
+    let ready = replica.admin("/readyz").await;
+    assert_eq!((ready.status, &ready.body["stage"]), (503, &json!("starting")));
+    assert_eq!(replica.admin("/livez").await.status, 200);
+    let answer = replica.create("early", "Early").await;
+    assert_eq!((answer.status, answer.code()), (503, "unavailable"));
+    proxy.up();
+    eventually("it is ready", || async {
+        (replica.admin("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(replica.create("early", "Early").await.status, 201);
+}

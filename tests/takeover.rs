@@ -226,11 +226,7 @@ async fn a_living_holder_is_not_displaced_however_long_it_works_and_though_renew
         scene.until_waited_for("long").await;
         for _ in 0..3 {
             // Renewed after the last cut; then every connection is lost, and for a moment no new one is let through.
-            let before = lease_until(&scene).await;
-            eventually("it is renewed", || async {
-                (lease_until(&scene).await != before).then_some(())
-            })
-            .await;
+            scene.until_renewed("long").await;
             proxy.down();
             tokio::time::sleep(lease() / 5).await;
             proxy.up();
@@ -253,13 +249,6 @@ async fn a_living_holder_is_not_displaced_however_long_it_works_and_though_renew
     assert_eq!((row.attempt, row.lapses), (1, 0));
     assert_eq!(scene.tickets().await, 1);
     drop(c);
-}
-
-async fn lease_until(scene: &Scene) -> Option<String> {
-    sqlx::query_scalar("select lease_until::text from requests")
-        .fetch_one(&scene.sql)
-        .await
-        .expect("a row")
 }
 
 #[tokio::test]

@@ -232,21 +232,31 @@ impl Flight {
     }
 }
 
-/// How long a flight has been failing to reach Postgres.
-#[derive(Default)]
+/// How long a flight has been trying to get a statement answered.
 pub(super) struct Patience {
-    since: Option<Instant>,
+    since: Instant,
     tries: u32,
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            tries: 0,
+        }
+    }
+}
+
 impl Patience {
-    pub(super) fn is_over(&mut self, store: &Store) -> bool {
-        self.since.get_or_insert_with(Instant::now).elapsed() > store.limits.patience
+    /// Counted from the first try, because a silent server uses up most of it before that one fails; but everything is
+    /// tried twice.
+    pub(super) fn is_over(&self, store: &Store) -> bool {
+        self.tries > 0 && self.since.elapsed() > store.limits.patience
     }
 
     /// Whether a statement failed before the one that was answered.
     pub(super) fn has_failed(&self) -> bool {
-        self.since.is_some()
+        self.tries > 0
     }
 
     pub(super) fn pause(&mut self) -> Duration {

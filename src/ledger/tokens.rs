@@ -24,12 +24,18 @@ impl Tokens {
     /// The next token.
     ///
     /// # Errors
-    /// The block is used up and Postgres cannot be reached.
+    /// The block is used up and Postgres cannot be reached, or was lost while others drew.
     pub(super) async fn draw(&self, database: &Database) -> Result<Token, DatabaseError> {
+        let before = database.reach().losses();
         let mut block = self.0.lock().await;
         // A block does not outlive a loss of the server: after a failover the new primary may never have heard of it.
         let losses = database.reach().losses();
         if block.next == block.end || block.losses != losses {
+            // Whoever queued here while another one found Postgres out of reach shares in what it found: one after the
+            // other they would all wait as long, the last one for minutes.
+            if losses != before {
+                return Err(DatabaseError::Unreachable("it was lost a moment ago".to_owned()));
+            }
             let mut lent = database.lend().await?;
             let statement = sqlx::query_scalar::<_, i64>("select nextval('claim_tokens')");
             let answer = database.within(statement.fetch_one(lent.connection())).await;

@@ -92,4 +92,21 @@ impl Scene {
         })
         .await;
     }
+
+    /// Waits until the lease of a running request has been renewed once more.
+    pub async fn until_renewed(&self, request_id: &str) {
+        let before = self.lease_until(request_id).await;
+        eventually(&format!("{request_id} is renewed"), || async {
+            (self.lease_until(request_id).await != before).then_some(())
+        })
+        .await;
+    }
+
+    async fn lease_until(&self, request_id: &str) -> Option<String> {
+        sqlx::query_scalar("select lease_until::text from requests where request_id = $1")
+            .bind(request_id)
+            .fetch_one(&self.sql)
+            .await
+            .expect("a row")
+    }
 }
