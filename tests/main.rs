@@ -2,6 +2,7 @@
 
 mod support;
 
+mod contract;
 mod eras;
 mod exactly_once;
 mod find_request;
