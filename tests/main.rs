@@ -9,3 +9,4 @@ mod find_request;
 mod hostile;
 mod http;
 mod tickets;
+mod tidy;
