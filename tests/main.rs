@@ -2,7 +2,10 @@
 
 mod support;
 
+mod cluster;
+mod config;
 mod contract;
+mod dev;
 mod eras;
 mod exactly_once;
 mod find_request;
