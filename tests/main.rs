@@ -15,6 +15,11 @@ mod deadline;
 mod drain;
 mod duplicates;
 mod errors_do_not_stick;
+mod cluster;
+mod config;
+mod contract;
+mod dev;
+mod eras;
 mod exactly_once;
 mod find_request;
 mod fingerprint;
@@ -38,3 +43,4 @@ mod worked_example;
 
 // The worked example's `crate::` paths mean here what they mean inside src.
 use ticket_ledger::{effect, ledger, operation};
+mod tidy;
