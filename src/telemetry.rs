@@ -9,8 +9,8 @@ use tracing_subscriber::fmt;
 use crate::config::LogFormat;
 
 /// What is logged unless RUST_LOG says otherwise. rmcp logs several lines a request, and warns with the message of every
-/// error that a client is told.
-const DEFAULT: &str = "info,rmcp=error,sqlx=warn";
+/// error that a client is told. The listener's connection comes from a pool of sqlx's own, which complains when it is closed.
+const DEFAULT: &str = "info,rmcp=error,sqlx=warn,sqlx_core::pool=error";
 
 /// Starts logging to standard error. Does nothing when it has been started.
 pub fn start(format: LogFormat) {

@@ -115,7 +115,7 @@ Connect Claude Code:
 
 Create a ticket; run it again, and it is the same ticket:
 
-  curl -s http://{address}/api/v1/tickets -H 'Content-Type: application/json' \\
+  curl -sS -w '\\n' http://{address}/api/v1/tickets -H 'Content-Type: application/json' \\
     -d '{{\"request_id\": \"my-first-intent\", \"title\": \"Printer on fire\", \"body\": \"Second floor.\"}}'
 
 Start a second replica:
