@@ -20,6 +20,7 @@ pub mod config;
 pub mod fault;
 pub mod ledger;
 pub mod lifecycle;
+pub mod load;
 pub mod operation;
 pub mod postgres;
 pub mod telemetry;

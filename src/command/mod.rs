@@ -2,6 +2,7 @@
 
 mod admin;
 mod dev;
+mod load;
 mod migrate;
 mod serve;
 mod tools;
@@ -36,6 +37,8 @@ enum Command {
     Migrate(migrate::Arguments),
     /// What an operator does by hand
     Admin(admin::Arguments),
+    /// Proof under fire: replicas, a balancer, clients and faults, and a check of the whole history
+    Load(load::Arguments),
     /// Any MCP server's tools with their hints, and which calls a client may repeat
     Tools(tools::Arguments),
 }
@@ -78,6 +81,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Serve(arguments) => serve::run(arguments).await,
         Command::Migrate(arguments) => migrate::run(arguments).await,
         Command::Admin(arguments) => admin::run(arguments).await,
+        Command::Load(arguments) => load::run(arguments).await,
         Command::Tools(arguments) => tools::run(arguments).await,
     };
     match done {

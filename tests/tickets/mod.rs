@@ -256,7 +256,11 @@ async fn of_those_that_expect_a_status_one_finds_it_and_a_refusal_frees_the_key(
     assert_eq!(done[0]["previous_status"], "open");
     let refused = answers
         .iter()
-        .position(|answer| answer.get("error").is_some_and(|error| error["code"] == "precondition_failed"))
+        .position(|answer| {
+            answer
+                .get("error")
+                .is_some_and(|error| error["code"] == "precondition_failed")
+        })
         .expect("one");
     assert_eq!(answers.iter().filter(|answer| answer.get("error").is_some()).count(), 7);
     let message = answers[refused]["error"]["message"].as_str().expect("a message");

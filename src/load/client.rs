@@ -1,0 +1,220 @@
+//! One call as an MCP or HTTP client makes it: on a connection of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::workload::{Way, Write};
+
+/// What a call came to.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// An answer.
+    Answer(Answer),
+    /// None: the connection broke, or timed out.
+    Lost(String),
+}
+
+/// An answer of the service, or of the balancer in its place.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// done, in_progress, an error's code, or `none`.
+    pub outcome: String,
+    /// Whether it is a replay, if it is done.
+    pub replayed: Option<bool>,
+    /// What the answer says was done.
+    pub result: Option<BTreeMap<String, Value>>,
+    /// When to come back.
+    pub retry_after: Duration,
+}
+
+/// Makes calls to one base URL.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+const MODERN: &str = "2026-07-28";
+const LEGACY: &str = "2025-06-18";
+
+impl Client {
+    /// A client that keeps no connection.
+    ///
+    /// # Errors
+    /// The TLS library cannot be started.
+    pub fn new(base: &str, timeout: Duration) -> Result<Self, reqwest::Error> {
+        // Whoever starts a TLS client first chooses its cryptography for the process; a second choice is refused, and fine.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .timeout(timeout);
+        if base.starts_with("http://") {
+            builder = builder.tls_certs_only([]);
+        }
+        Ok(Self {
+            http: builder.build()?,
+            base: base.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Makes a write.
+    pub async fn write(&self, way: Way, request: &str, write: &Write) -> Reply {
+        let mut arguments = write.arguments.clone();
+        arguments["request_id"] = json!(request);
+        self.call(way, write.tool, arguments).await
+    }
+
+    /// Asks find_request: its status and result.
+    pub async fn find(&self, request: &str) -> Option<(String, Option<BTreeMap<String, Value>>)> {
+        let answer = self
+            .http
+            .get(format!("{}/api/v1/requests", self.base))
+            .query(&[("request_id", request)]);
+        let body: Value = answer.send().await.ok()?.json().await.ok()?;
+        let status = body["status"].as_str()?.to_owned();
+        Some((status, serde_json::from_value(body["result"].clone()).ok()))
+    }
+
+    /// Calls a tool.
+    pub async fn call(&self, way: Way, tool: &str, arguments: Value) -> Reply {
+        let sent = match way {
+            Way::Http => self.over_http(tool, arguments).await,
+            Way::Modern => self.over_mcp(MODERN, tool, arguments).await,
+            Way::Legacy => self.after_initialize(tool, arguments).await,
+        };
+        match sent {
+            Ok((status, body)) => Reply::Answer(understand(way, status, &body)),
+            Err(error) => Reply::Lost(reason(&error)),
+        }
+    }
+
+    async fn over_http(&self, tool: &str, mut arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+        let ticket = arguments["ticket_id"].as_str().unwrap_or_default().to_owned();
+        let (method, path) = match tool {
+            "set_ticket_status" => (reqwest::Method::PUT, format!("/tickets/{ticket}/status")),
+            "add_comment" => (reqwest::Method::POST, format!("/tickets/{ticket}/comments")),
+            _ => (reqwest::Method::POST, "/tickets".to_owned()),
+        };
+        if let Value::Object(members) = &mut arguments {
+            members.remove("ticket_id");
+        }
+        let request = self
+            .http
+            .request(method, format!("{}/api/v1{path}", self.base))
+            .json(&arguments);
+        read(request.send().await?).await
+    }
+
+    async fn over_mcp(&self, version: &str, tool: &str, arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+        let mut params = json!({ "name": tool, "arguments": arguments });
+        if version == MODERN {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+        }
+        self.rpc(version, "tools/call", Some(tool), params).await
+    }
+
+    async fn after_initialize(&self, tool: &str, arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+        let hello = json!({
+            "protocolVersion": LEGACY,
+            "capabilities": {},
+            "clientInfo": { "name": "ticket-ledger-load", "version": env!("CARGO_PKG_VERSION") },
+        });
+        self.rpc(LEGACY, "initialize", None, hello).await?;
+        self.over_mcp(LEGACY, tool, arguments).await
+    }
+
+    async fn rpc(
+        &self,
+        version: &str,
+        method: &str,
+        tool: Option<&str>,
+        params: Value,
+    ) -> Result<(u16, Value), reqwest::Error> {
+        let mut request = self
+            .http
+            .post(format!("{}/mcp", self.base))
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", version);
+        if version == MODERN {
+            request = request
+                .header("mcp-method", method)
+                .header("mcp-name", tool.unwrap_or_default());
+        }
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        read(request.json(&body).send().await?).await
+    }
+}
+
+async fn read(response: reqwest::Response) -> Result<(u16, Value), reqwest::Error> {
+    let status = response.status().as_u16();
+    let text = response.text().await?;
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
+}
+
+fn reason(error: &reqwest::Error) -> String {
+    let kind = if error.is_timeout() {
+        "timed out"
+    } else if error.is_connect() {
+        "could not connect"
+    } else {
+        "the connection broke"
+    };
+    kind.to_owned()
+}
+
+/// Reads an answer as its caller would: by its own words, not by the server's types.
+fn understand(way: Way, status: u16, body: &Value) -> Answer {
+    let content = match way {
+        Way::Http => body,
+        Way::Modern | Way::Legacy => &body["result"]["structuredContent"],
+    };
+    // A replica that is stopping answers MCP with a bare HTTP error.
+    let content = if content.is_null() { body } else { content };
+    let outcome = content["status"]
+        .as_str()
+        .filter(|_| content["request_id"].is_string())
+        .or_else(|| content["error"]["code"].as_str())
+        .unwrap_or("none");
+    let mut result: Option<BTreeMap<String, Value>> = None;
+    if outcome == "done" {
+        let mut members: BTreeMap<String, Value> = serde_json::from_value(content.clone()).unwrap_or_default();
+        for around in ["request_id", "status", "replayed", "next"] {
+            members.remove(around);
+        }
+        result = Some(members);
+    }
+    let retry_after = content["retry_after_seconds"]
+        .as_u64()
+        .or_else(|| content["error"]["retry_after_seconds"].as_u64())
+        .unwrap_or(0);
+    Answer {
+        status,
+        outcome: outcome.to_owned(),
+        replayed: content["replayed"].as_bool(),
+        result,
+        retry_after: Duration::from_secs(retry_after),
+    }
+}
+
+/// A client for the load test's own questions, such as whether a replica is ready.
+pub fn plain() -> Option<&'static reqwest::Client> {
+    use std::sync::LazyLock;
+    static PLAIN: LazyLock<Option<reqwest::Client>> = LazyLock::new(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            .pool_max_idle_per_host(0)
+            .build()
+            .ok()
+    });
+    PLAIN.as_ref()
+}

@@ -1,0 +1,211 @@
+//! The callers: they carry intents out in their manners, and note every call in the history.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::client::{Answer, Client, Reply};
+use super::history::{History, Record};
+use super::workload::{Intent, Manner, Way, Write};
+
+/// How long a caller goes on repeating before it gives up; the checker says what that means.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What all callers share.
+pub struct Driver {
+    /// Where calls go: the balancer, or every replica.
+    pub clients: Vec<Client>,
+    /// Where everything is noted.
+    pub history: Arc<History>,
+    /// Raised when connections are cut after the request and before the answer.
+    pub cuts: watch::Sender<u64>,
+    /// Calls made so far.
+    pub calls: AtomicU64,
+    /// Calls whose client saw anything but an answer, without having left itself.
+    pub visible: AtomicU64,
+    /// Requests that had no final answer when their caller's patience ended.
+    pub given_up: AtomicU64,
+    /// Set when the run is to end: no new intents, no more waiting between repeats.
+    pub stopping: AtomicBool,
+}
+
+impl Driver {
+    /// Carries an intent out, until its caller has a final answer.
+    pub async fn carry_out(&self, intent: &Intent) -> Option<Answer> {
+        let mut calls = Calls {
+            driver: self,
+            intent,
+            made: 0,
+        };
+        match intent.manner {
+            Manner::Plain => {
+                if let Reply::Lost(_) = calls.make(&intent.write, "first").await {
+                    calls.make(&intent.write, "repeat").await;
+                }
+            }
+            Manner::Model => {
+                if let Reply::Lost(_) = calls.make(&intent.write, "first").await {
+                    self.find(&intent.request).await;
+                }
+            }
+            Manner::Careless { times } => {
+                for time in 0..times {
+                    calls
+                        .make(&intent.write, if time == 0 { "first" } else { "again" })
+                        .await;
+                }
+            }
+            Manner::Concurrent { callers } => {
+                let at_once = (0..callers).map(|caller| {
+                    let way = intent.ways[caller as usize % intent.ways.len()];
+                    let why = if caller == 0 { "first" } else { "duplicate" };
+                    self.call(way, &intent.request, &intent.write, why, None)
+                });
+                join_all(at_once).await;
+            }
+            Manner::Reuse => {
+                let first = calls.make(&intent.write, "first");
+                let second = async {
+                    sleep(Duration::from_millis(intent.pause_ms)).await;
+                    self.call(intent.ways[7], &intent.request, &intent.other, "reuse", None)
+                        .await
+                };
+                tokio::join!(first, second);
+            }
+            Manner::Leave { after_ms } => {
+                let leave = Some(Duration::from_millis(after_ms));
+                self.call(intent.ways[0], &intent.request, &intent.write, "first", leave)
+                    .await;
+                sleep(Duration::from_millis(intent.pause_ms)).await;
+                self.find(&intent.request).await;
+            }
+        }
+        self.until_final(intent).await
+    }
+
+    /// Repeats the same call until its answer is final.
+    async fn until_final(&self, intent: &Intent) -> Option<Answer> {
+        let began = Instant::now();
+        let mut calls = Calls {
+            driver: self,
+            intent,
+            made: 4,
+        };
+        loop {
+            let pause = match calls.make(&intent.write, "repeat").await {
+                Reply::Answer(answer) if is_final(&answer) => return Some(answer),
+                Reply::Answer(answer) => answer
+                    .retry_after
+                    .clamp(Duration::from_millis(100), Duration::from_secs(1)),
+                Reply::Lost(_) => Duration::from_millis(200),
+            };
+            if began.elapsed() > PATIENCE {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Makes one call and notes it; with `leave`, the caller goes away after that time.
+    pub async fn call(&self, way: Way, request: &str, write: &Write, why: &str, leave: Option<Duration>) -> Reply {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let Some(client) = self.clients.get(call as usize % self.clients.len().max(1)) else {
+            return Reply::Lost("there is nobody to call".to_owned());
+        };
+        let mut cuts = self.cuts.subscribe();
+        self.history.write(&Record::Invoked {
+            call,
+            at_us: self.history.now_us(),
+            request: request.to_owned(),
+            tool: write.tool.to_owned(),
+            mark: write.mark.clone(),
+            way: way.as_str().to_owned(),
+            why: why.to_owned(),
+        });
+        let leaving = async {
+            match leave {
+                Some(after) => sleep(after).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (reply, cut) = tokio::select! {
+            reply = client.write(way, request, write) => (reply, false),
+            () = leaving => (Reply::Lost("the caller left".to_owned()), true),
+            _ = cuts.changed() => (Reply::Lost("the connection was cut".to_owned()), true),
+        };
+        self.note(call, &reply, cut);
+        reply
+    }
+
+    fn note(&self, call: u64, reply: &Reply, cut: bool) {
+        let at_us = self.history.now_us();
+        let record = match reply {
+            Reply::Answer(answer) => {
+                if matches!(answer.outcome.as_str(), "unavailable" | "none") {
+                    self.visible.fetch_add(1, Ordering::Relaxed);
+                }
+                Record::Answered {
+                    call,
+                    at_us,
+                    status: answer.status,
+                    outcome: answer.outcome.clone(),
+                    replayed: answer.replayed,
+                    result: answer.result.clone(),
+                }
+            }
+            Reply::Lost(why) => {
+                if !cut {
+                    self.visible.fetch_add(1, Ordering::Relaxed);
+                }
+                Record::Lost {
+                    call,
+                    at_us,
+                    cut,
+                    why: why.clone(),
+                }
+            }
+        };
+        self.history.write(&record);
+    }
+
+    async fn find(&self, request: &str) {
+        let Some(client) = self.clients.get(request.len() % self.clients.len().max(1)) else {
+            return;
+        };
+        if let Some((status, result)) = client.find(request).await {
+            self.history.write(&Record::Found {
+                at_us: self.history.now_us(),
+                request: request.to_owned(),
+                status,
+                result,
+            });
+        }
+    }
+}
+
+/// The calls of one intent, each in the next of its ways.
+struct Calls<'a> {
+    driver: &'a Driver,
+    intent: &'a Intent,
+    made: usize,
+}
+
+impl Calls<'_> {
+    async fn make(&mut self, write: &Write, why: &str) -> Reply {
+        let way = self.intent.ways[self.made % self.intent.ways.len()];
+        self.made += 1;
+        self.driver.call(way, &self.intent.request, write, why, None).await
+    }
+}
+
+/// Whether a caller has nothing more to wait for.
+fn is_final(answer: &Answer) -> bool {
+    !matches!(answer.outcome.as_str(), "in_progress" | "unavailable" | "none")
+}

@@ -1,0 +1,165 @@
+//! The history of a load test: JSON lines, written as things happen.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tokio::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One line. Times are microseconds since the run began, on the load test's own clock.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// The first line.
+    Start {
+        /// Of the workload.
+        seed: u64,
+        /// Names this run; every request_id begins with it.
+        run: String,
+        /// The database whose tables the history is judged with.
+        database_url: String,
+        /// Where its private Postgres keeps its data, if it has one.
+        data_dir: Option<PathBuf>,
+        /// The replicas' lease, in ms.
+        lease_ms: u64,
+        /// The longest that a replica lets a caller wait, in ms.
+        wait_ms: u64,
+        /// How long create_ticket works, in ms.
+        work_ms: u64,
+        /// How many replicas a balancer tries at most: each of them may let the caller wait.
+        tries: u64,
+        /// Versions, for people.
+        about: String,
+    },
+    /// A call was sent.
+    Invoked {
+        /// Names the call in later lines.
+        call: u64,
+        at_us: u64,
+        /// The request_id.
+        request: String,
+        tool: String,
+        /// What tells these arguments from others under the same key: the title or body that is to appear, or the status.
+        mark: String,
+        /// `http`, `mcp-2026-07-28` or `mcp-2025-06-18`.
+        way: String,
+        /// Why it was sent: first, duplicate, repeat, reuse, again.
+        why: String,
+    },
+    /// A call was answered.
+    Answered {
+        call: u64,
+        at_us: u64,
+        status: u16,
+        /// done, in_progress, or an error's code; `none` for an answer that is none (a balancer's page).
+        outcome: String,
+        replayed: Option<bool>,
+        /// What the answer says was done, without what the ledger puts around it.
+        result: Option<BTreeMap<String, Value>>,
+    },
+    /// A call had no answer.
+    Lost {
+        call: u64,
+        at_us: u64,
+        /// Whether the caller itself left, or its connection was cut by the load test.
+        cut: bool,
+        why: String,
+    },
+    /// find_request was asked and answered.
+    Found {
+        at_us: u64,
+        request: String,
+        status: String,
+        result: Option<BTreeMap<String, Value>>,
+    },
+    /// A fault was injected, or ended.
+    Fault {
+        at_us: u64,
+        fault: String,
+        target: String,
+        /// `begin`, `end`, or `once`.
+        phase: String,
+    },
+    /// The longest that any claim had been lapsed and unsettled when the database was looked at.
+    Watched {
+        at_us: u64,
+        lapsed_ms: u64,
+        request: Option<String>,
+    },
+    /// The last line of a run that came to its end.
+    End { at_us: u64, interrupted: bool },
+}
+
+/// Writes a history.
+pub struct History {
+    began: Instant,
+    file: Mutex<BufWriter<File>>,
+}
+
+impl History {
+    /// Begins a history in this file.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(path: &Path) -> std::io::Result<Self> {
+        Ok(Self {
+            began: Instant::now(),
+            file: Mutex::new(BufWriter::new(File::create(path)?)),
+        })
+    }
+
+    /// Microseconds since the run began.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Writes a line. A line that cannot be written ends the run's worth as evidence, so it is said on standard error.
+    pub fn write(&self, record: &Record) {
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
+        line.push(b'\n');
+        let mut file = crate::unpoisoned(self.file.lock());
+        if let Err(error) = file.write_all(&line) {
+            eprintln!("ticket-ledger: the history cannot be written: {error}");
+        }
+    }
+
+    /// Brings what is buffered to the file.
+    pub fn flush(&self) {
+        let _ = crate::unpoisoned(self.file.lock()).flush();
+    }
+}
+
+/// Reads a history; a last line that was cut short by a crash is left out.
+///
+/// # Errors
+/// The file cannot be read, or a line before the last one is no record.
+pub fn read(path: &Path) -> Result<Vec<Record>, String> {
+    let file = File::open(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let mut records = Vec::new();
+    let mut broken: Option<(usize, String)> = None;
+    for (number, line) in BufReader::new(file).split(b'\n').enumerate() {
+        let line = line.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        if let Some((number, error)) = broken {
+            return Err(format!(
+                "line {} of {} is no record: {error}",
+                number + 1,
+                path.display()
+            ));
+        }
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => records.push(record),
+            Err(error) => broken = Some((number, error.to_string())),
+        }
+    }
+    if records.is_empty() {
+        return Err(format!("{} holds no history.", path.display()));
+    }
+    Ok(records)
+}

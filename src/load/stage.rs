@@ -1,0 +1,182 @@
+//! What a load test starts: Postgres, a proxy before it for each replica, the replicas, a balancer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::balancer::{Balancer, Kind};
+use super::fleet::Replica;
+use super::proxy::{Proxy, Upstream};
+use crate::cluster::{Options, PrivateCluster, StopMode};
+
+/// What is to be started.
+pub struct Plan {
+    /// Where everything is put.
+    pub folder: PathBuf,
+    /// A database to use in place of a private one.
+    pub database_url: Option<String>,
+    /// How many replicas.
+    pub replicas: usize,
+    /// Which balancer.
+    pub balancer: Kind,
+    /// A deployment that runs already.
+    pub target: Option<String>,
+    /// The replicas' lease.
+    pub lease: Duration,
+    /// The replicas' wait.
+    pub wait: Duration,
+    /// How long create_ticket works.
+    pub work: Duration,
+}
+
+/// What is running.
+pub struct Stage {
+    /// The private Postgres.
+    pub cluster: Option<PrivateCluster>,
+    /// The database, reached directly.
+    pub database_url: String,
+    /// One before each replica.
+    pub proxies: Vec<Proxy>,
+    /// The replicas.
+    pub replicas: Vec<Replica>,
+    /// The balancer.
+    pub balancer: Option<Balancer>,
+    /// The replicas' lease.
+    pub lease: Duration,
+    /// The base URLs that callers use.
+    pub bases: Vec<String>,
+}
+
+const DATABASE: &str = "ticket_ledger";
+
+impl Stage {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// A sentence; what was started by then is stopped.
+    pub async fn start(plan: &Plan) -> Result<Self, String> {
+        let mut stage = Self {
+            cluster: None,
+            database_url: plan.database_url.clone().unwrap_or_default(),
+            proxies: Vec::new(),
+            replicas: Vec::new(),
+            balancer: None,
+            lease: plan.lease,
+            bases: Vec::new(),
+        };
+        match stage.fill(plan).await {
+            Ok(()) => Ok(stage),
+            Err(reason) => {
+                stage.stop().await;
+                Err(reason)
+            }
+        }
+    }
+
+    async fn fill(&mut self, plan: &Plan) -> Result<(), String> {
+        if plan.database_url.is_none() && plan.target.is_none() {
+            let cluster = start_postgres(&plan.folder).await?;
+            self.database_url = cluster.database_url(DATABASE);
+            self.cluster = Some(cluster);
+        }
+        if let Some(target) = &plan.target {
+            self.bases = vec![target.clone()];
+            return Ok(());
+        }
+        crate::postgres::migrate(&self.database_url, Duration::from_secs(10))
+            .await
+            .map_err(|error| error.to_string())?;
+        let settings = settings(plan);
+        for number in 1..=plan.replicas {
+            let (upstream, behind) = upstream_of(&self.database_url)?;
+            let proxy = Proxy::start(upstream)
+                .await
+                .map_err(|error| format!("no port is free: {error}"))?;
+            let url = behind.replace("PORT", &proxy.port.to_string());
+            let replica = Replica::new(number, &plan.folder, url, &settings)
+                .map_err(|error| format!("no port is free: {error}"))?;
+            self.proxies.push(proxy);
+            self.replicas.push(replica);
+        }
+        for replica in &self.replicas {
+            replica.start().await?;
+        }
+        let ports: Vec<u16> = self.replicas.iter().map(|replica| replica.port).collect();
+        self.balancer = Balancer::start(plan.balancer, &plan.folder, &ports, plan.wait).await?;
+        self.bases = match &self.balancer {
+            Some(balancer) => vec![balancer.base.clone()],
+            None => self.replicas.iter().map(Replica::base).collect(),
+        };
+        Ok(())
+    }
+
+    /// Stops everything that it started.
+    pub async fn stop(self) {
+        if let Some(balancer) = self.balancer {
+            balancer.stop().await;
+        }
+        for replica in &self.replicas {
+            // One that stands still does not hear SIGTERM.
+            replica.signal(nix::sys::signal::Signal::SIGCONT).await;
+            replica.signal(nix::sys::signal::Signal::SIGTERM).await;
+        }
+        for replica in &self.replicas {
+            replica.end(Duration::from_secs(15)).await;
+        }
+        if let Some(cluster) = self.cluster
+            && let Err(error) = cluster.stop(StopMode::Fast).await
+        {
+            eprintln!("ticket-ledger: {error}");
+        }
+    }
+}
+
+/// A private Postgres in the run's folder, with the ledger's database.
+///
+/// # Errors
+/// A sentence.
+pub async fn start_postgres(folder: &Path) -> Result<PrivateCluster, String> {
+    let cluster = PrivateCluster::start(&folder.join("postgres"), &Options::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    crate::postgres::make_database(&cluster.database_url("postgres"), DATABASE)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(cluster)
+}
+
+/// The URL of the database of a private Postgres.
+pub fn database_of(cluster: &PrivateCluster) -> String {
+    cluster.database_url(DATABASE)
+}
+
+fn settings(plan: &Plan) -> Vec<(String, String)> {
+    let ms = |span: Duration| span.as_millis().to_string();
+    [
+        ("LEASE_MS", ms(plan.lease)),
+        ("WAIT_MS", ms(plan.wait)),
+        ("WORK_MS", ms(plan.work)),
+        ("WORK_LIMIT_MS", ms((plan.lease * 20).max(plan.work * 2))),
+        ("GRACE_MS", ms(plan.lease)),
+        ("POOL_SIZE", "8".to_owned()),
+        // Every title is the load test's own; looking for twins is measured elsewhere.
+        ("LOG_FORMAT", "json".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+/// Where a URL leads, and the URL by which it is reached through a proxy on PORT.
+fn upstream_of(url: &str) -> Result<(Upstream, String), String> {
+    let options = crate::postgres::connect_options(url).map_err(|error| error.to_string())?;
+    let upstream = match options.get_socket() {
+        Some(socket) => Upstream::Socket(socket.join(format!(".s.PGSQL.{}", options.get_port()))),
+        None => Upstream::Tcp(options.get_host().to_owned(), options.get_port()),
+    };
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let credentials = rest.split_once('@').map_or("postgres", |(credentials, _)| credentials);
+    let database = options.get_database().unwrap_or("postgres");
+    Ok((
+        upstream,
+        format!("postgres://{credentials}@127.0.0.1:PORT/{database}?sslmode=disable"),
+    ))
+}

@@ -1,0 +1,210 @@
+//! A run in figures, from its history.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::check::{RULES, Verdict};
+use super::history::Record;
+
+/// The figures.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Makes the same workload again.
+    pub seed: u64,
+    /// From the first call to the last answer, in seconds.
+    pub seconds: f64,
+    pub calls: u64,
+    /// How many answers of each kind there were.
+    pub answers: BTreeMap<String, u64>,
+    /// Calls whose answer was lost, without those whose caller left or was cut off by the load test.
+    pub lost: u64,
+    /// Calls whose caller left or was cut off by the load test.
+    pub left: u64,
+    pub replays: u64,
+    /// Replays that were sent before the request's first answer: they waited for it.
+    pub joins: u64,
+    /// Attempts that took a lapsed claim over.
+    pub takeovers: i64,
+    /// How often each fault was injected.
+    pub faults: BTreeMap<String, u64>,
+    /// Calls that a fault made visible to their client: no answer, `unavailable`, or a balancer's page.
+    pub visible: u64,
+    /// Of answered calls, in milliseconds.
+    pub latency_ms: Quantiles,
+    /// Requests whose caller had no final answer when its patience ended.
+    pub given_up: u64,
+    pub verdict: Verdict,
+}
+
+/// Quantiles, in milliseconds.
+#[derive(Debug, Default, Serialize)]
+pub struct Quantiles {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl Quantiles {
+    /// Of microseconds.
+    pub fn of(mut durations_us: Vec<u64>) -> Self {
+        durations_us.sort_unstable();
+        let at = |share: f64| {
+            let place = ((durations_us.len() as f64 * share) as usize).min(durations_us.len().saturating_sub(1));
+            durations_us.get(place).map_or(0.0, |us| *us as f64 / 1_000.0)
+        };
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            max: at(1.0),
+        }
+    }
+}
+
+impl Summary {
+    /// Adds a history up.
+    pub fn of(records: &[Record], verdict: Verdict, takeovers: i64, given_up: u64) -> Self {
+        let mut summary = Self {
+            seed: 0,
+            seconds: 0.0,
+            calls: 0,
+            answers: BTreeMap::new(),
+            lost: 0,
+            left: 0,
+            replays: 0,
+            joins: 0,
+            takeovers,
+            faults: BTreeMap::new(),
+            visible: 0,
+            latency_ms: Quantiles::default(),
+            given_up,
+            verdict,
+        };
+        let mut invoked: HashMap<u64, (u64, &str)> = HashMap::new();
+        let mut first_answer: HashMap<&str, u64> = HashMap::new();
+        let mut replays = Vec::new();
+        let mut durations = Vec::new();
+        for record in records {
+            match record {
+                Record::Start { seed, .. } => summary.seed = *seed,
+                Record::Invoked {
+                    call, at_us, request, ..
+                } => {
+                    summary.calls += 1;
+                    invoked.insert(*call, (*at_us, request));
+                }
+                Record::Answered {
+                    call,
+                    at_us,
+                    outcome,
+                    replayed,
+                    ..
+                } => {
+                    *summary.answers.entry(outcome.clone()).or_default() += 1;
+                    summary.seconds = *at_us as f64 / 1e6;
+                    if matches!(outcome.as_str(), "unavailable" | "none") {
+                        summary.visible += 1;
+                    }
+                    let Some((sent, request)) = invoked.get(call) else {
+                        continue;
+                    };
+                    durations.push(at_us.saturating_sub(*sent));
+                    if outcome == "done" {
+                        first_answer.entry(request).or_insert(*at_us);
+                    }
+                    if *replayed == Some(true) {
+                        replays.push((*sent, *request));
+                    }
+                }
+                Record::Lost { cut: true, .. } => summary.left += 1,
+                Record::Lost { cut: false, .. } => {
+                    summary.lost += 1;
+                    summary.visible += 1;
+                }
+                Record::Fault { fault, phase, .. } if phase != "end" => {
+                    *summary.faults.entry(fault.clone()).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        summary.replays = replays.len() as u64;
+        let waited = |(sent, request): &&(u64, &str)| first_answer.get(request).is_some_and(|first| sent < first);
+        summary.joins = replays.iter().filter(waited).count() as u64;
+        summary.latency_ms = Quantiles::of(durations);
+        summary
+    }
+
+    /// For a terminal.
+    pub fn print(&self) {
+        let list = |counts: &BTreeMap<String, u64>| {
+            let parts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            if parts.is_empty() {
+                "none".to_owned()
+            } else {
+                parts.join(", ")
+            }
+        };
+        println!();
+        println!("seed        {}", self.seed);
+        println!(
+            "calls       {} in {:.1} s, for {} requests",
+            self.calls, self.seconds, self.verdict.requests
+        );
+        println!("answers     {}", list(&self.answers));
+        println!(
+            "no answer   {} lost, {} whose caller left or was cut off",
+            self.lost, self.left
+        );
+        println!(
+            "replays     {}, of which {} waited for the first answer",
+            self.replays, self.joins
+        );
+        println!("takeovers   {}", self.takeovers);
+        println!("faults      {}", list(&self.faults));
+        println!(
+            "visible     {} calls whose client saw anything but an answer",
+            self.visible
+        );
+        let latency = &self.latency_ms;
+        println!(
+            "latency     p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, longest {:.1} ms",
+            latency.p50, latency.p90, latency.p99, latency.max
+        );
+        if self.given_up > 0 {
+            println!("given up    {} requests without a final answer", self.given_up);
+        }
+        self.verdict.print();
+    }
+}
+
+impl Verdict {
+    /// For a terminal: each violation with its request, then one line.
+    pub fn print(&self) {
+        const MOST_SHOWN: usize = 50;
+        println!();
+        for violation in self.violations.iter().take(MOST_SHOWN) {
+            println!("rule {}  {}: {}", violation.rule, violation.request, violation.found);
+        }
+        if self.violations.len() > MOST_SHOWN {
+            println!("… and {} more", self.violations.len() - MOST_SHOWN);
+        }
+        if !self.complete {
+            println!("The history does not come to its end; what there is was judged.");
+        }
+        if self.violations.is_empty() {
+            println!(
+                "VERDICT     no violation: {} requests, {} calls, {} effects",
+                self.requests, self.calls, self.effects
+            );
+        } else {
+            let mut broken: Vec<_> = self.violations.iter().map(|violation| violation.rule).collect();
+            broken.dedup();
+            println!("VERDICT     {} violations", self.violations.len());
+            for rule in broken {
+                println!("  rule {rule}: {}", RULES.get(rule.saturating_sub(1)).unwrap_or(&""));
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The workload: what callers do, decided by a seed alone, so that the same seed makes the same workload again.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+/// How a call travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// HTTP under /api/v1.
+    Http,
+    /// MCP 2026-07-28.
+    Modern,
+    /// MCP 2025-06-18, through `initialize`.
+    Legacy,
+}
+
+impl Way {
+    /// Its name in a history.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Modern => "mcp-2026-07-28",
+            Self::Legacy => "mcp-2025-06-18",
+        }
+    }
+}
+
+/// What is written.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// The tool's name.
+    pub tool: &'static str,
+    /// Its arguments, without request_id.
+    pub arguments: Value,
+    /// What tells these arguments from others under the same key.
+    pub mark: String,
+}
+
+/// How the callers of one request behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// One call, repeated only when its answer was lost, as Claude Code does: once, on a new connection.
+    Plain,
+    /// After a lost answer: find_request, then the same call, as a model is told to.
+    Model,
+    /// The same call again and again, whatever the answer.
+    Careless { times: u32 },
+    /// Several at the same moment.
+    Concurrent { callers: u32 },
+    /// The key is used a second time, for something else, while or after the first runs.
+    Reuse,
+    /// The caller leaves before the answer, and somebody asks again later.
+    Leave { after_ms: u64 },
+}
+
+/// One request and its callers.
+#[derive(Debug, Clone)]
+pub struct Intent {
+    /// Its request_id.
+    pub request: String,
+    /// What is written.
+    pub write: Write,
+    /// What its second use wants, with [`Manner::Reuse`].
+    pub other: Write,
+    /// How its callers behave.
+    pub manner: Manner,
+    /// How each of its calls travels, in turn.
+    pub ways: [Way; 8],
+    /// Moments within the manner, in ms.
+    pub pause_ms: u64,
+}
+
+/// The tickets that are there to be commented on and set, before the workload begins.
+pub const SHARED_TICKETS: u64 = 16;
+
+/// The intent with this number.
+pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
+    // Every intent has a generator of its own, so that it does not depend on how the others went.
+    let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let request = request_id(&mut rng, run, number);
+    let write = write(&mut rng, number, 'a', tickets);
+    let other = write_other(&mut rng, number, &write, tickets);
+    let manner = match rng.u32(0..100) {
+        0..40 => Manner::Plain,
+        40..55 => Manner::Model,
+        55..65 => Manner::Careless { times: rng.u32(2..6) },
+        65..80 => Manner::Concurrent { callers: rng.u32(2..6) },
+        80..90 => Manner::Reuse,
+        _ => Manner::Leave {
+            after_ms: rng.u64(0..120),
+        },
+    };
+    let mut way = || match rng.u32(0..5) {
+        0 => Way::Http,
+        1 => Way::Legacy,
+        _ => Way::Modern,
+    };
+    Intent {
+        request,
+        write,
+        other,
+        manner,
+        ways: [way(), way(), way(), way(), way(), way(), way(), way()],
+        pause_ms: rng.u64(0..150),
+    }
+}
+
+/// Keys of every kind that is allowed: short, as long as may be, with other scripts in them.
+fn request_id(rng: &mut Rng, run: &str, number: u64) -> String {
+    let stem = format!("{run}-{number}");
+    match rng.u32(0..10) {
+        0 => format!("{stem}-{}", "長".repeat(64 - stem.chars().count() - 1)),
+        1 => format!("{stem} é\"'\\%_"),
+        _ => stem,
+    }
+}
+
+fn write(rng: &mut Rng, number: u64, variant: char, tickets: &[String]) -> Write {
+    let mark = format!("{number}{variant}");
+    let ticket = tickets.get(rng.usize(..tickets.len().max(1)));
+    match (rng.u32(0..10), ticket) {
+        (0..2, Some(ticket)) => comment(rng, mark, ticket),
+        (2, Some(ticket)) => {
+            let status = *["open", "in_progress", "done", "closed"]
+                .get(rng.usize(..4))
+                .unwrap_or(&"open");
+            Write {
+                tool: "set_ticket_status",
+                arguments: json!({ "ticket_id": ticket, "ticket_status": status }),
+                mark: format!("{ticket} {status}"),
+            }
+        }
+        _ => create(rng, mark),
+    }
+}
+
+fn create(rng: &mut Rng, mark: String) -> Write {
+    Write {
+        tool: "create_ticket",
+        arguments: json!({ "title": format!("load {mark}"), "body": body(rng) }),
+        mark,
+    }
+}
+
+fn comment(rng: &mut Rng, mark: String, ticket: &str) -> Write {
+    let body = format!("load {mark}\n{}", body(rng));
+    Write {
+        tool: "add_comment",
+        arguments: json!({ "ticket_id": ticket, "body": body.chars().take(16_000).collect::<String>() }),
+        mark,
+    }
+}
+
+/// Something else under the same key: other arguments, or another tool.
+fn write_other(rng: &mut Rng, number: u64, first: &Write, tickets: &[String]) -> Write {
+    let mark = format!("{number}b");
+    match tickets.first() {
+        Some(ticket) if first.tool == "create_ticket" && rng.bool() => comment(rng, mark, ticket),
+        _ => create(rng, mark),
+    }
+}
+
+/// Mostly short, now and then as large as is allowed.
+fn body(rng: &mut Rng) -> String {
+    match rng.u32(0..100) {
+        0 => "長".repeat(65_536 / 3),
+        1 => "\u{1}".repeat(65_536),
+        2..10 => "A longer body, of which there are some.\n".repeat(100),
+        _ => "A body.".to_owned(),
+    }
+}
