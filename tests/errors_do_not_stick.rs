@@ -95,6 +95,30 @@ async fn a_failure_of_any_kind_frees_the_key_for_any_tool_and_arguments() {
 }
 
 #[tokio::test]
+async fn what_is_recorded_is_replayed_though_it_could_not_be_done_again() {
+    let scene = Scene::new().await;
+    let house = InProcess::start(&scene, Knobs::default()).await;
+    for tool in ["note", "note_slowly"] {
+        assert_eq!(house.call("anna", tool, note(tool)).await.what, "done");
+        for ending in [Ending::Refuses, Ending::Fails, Ending::Panics] {
+            house.script.tell(tool, ending);
+            house.script.tell("other", ending);
+            assert_eq!(
+                house.call("anna", tool, note(tool)).await.what,
+                "replayed",
+                "{tool}, {ending:?}"
+            );
+            let other = json!({ "request_id": tool, "text": "other" });
+            assert_eq!(
+                house.call("anna", tool, other).await.what,
+                "conflict",
+                "{tool}, {ending:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_constraint_that_refuses_the_effect_frees_the_key_on_both_ways() {
     let scene = Scene::new().await;
     let house = InProcess::start(&scene, Knobs::default()).await;

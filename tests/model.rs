@@ -340,7 +340,7 @@ async fn every_history_of_a_request_goes_as_the_model_says() {
     let config = ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 40,
-        ..ProptestConfig::with_cases(20)
+        ..ProptestConfig::with_cases(24)
     };
     let mut history = 0;
     let outcome = tokio::task::block_in_place(|| {

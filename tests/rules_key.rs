@@ -155,10 +155,11 @@ async fn a_principal_is_not_blocked_by_anothers_request_under_the_same_request_i
         .execute(&mut stuck)
         .await
         .expect("locks");
-    for tool in ["note_slowly", "note"] {
-        let id = json!({ "request_id": if tool == "note" { "same" } else { "second" }, "text": "ben's" });
-        assert_eq!(house.call("ben", tool, id).await.what, "done", "{tool}");
+    for (principal, tool) in [("ben", "note_slowly"), ("carl", "note")] {
+        let told = house.call(principal, tool, json!({ "request_id": "same", "text": principal }));
+        assert_eq!(told.await.what, "done", "{principal}");
     }
+    assert!(!anna.is_finished());
     sqlx::raw_sql("rollback").execute(&mut stuck).await.expect("lets go");
     house.script.tell("anna's", Ending::Goes);
     assert_eq!(anna.await.expect("an answer").what, "done");

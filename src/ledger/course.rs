@@ -92,9 +92,12 @@ impl Flight {
             .await
         {
             Ok(Ok(made)) => made,
-            Ok(Err(NotPrepared::Refused(refused))) => return Err(Verdict::Refused(refused).into()),
-            Ok(Err(NotPrepared::Failed(reason))) => return Err(self.fault(&reason)),
-            Err(_) => return Err(self.fault("the operation panicked")),
+            Ok(Err(NotPrepared::Refused(refused))) => return self.unless_recorded(Verdict::Refused(refused)).await,
+            Ok(Err(NotPrepared::Failed(reason))) => return self.unless_recorded(self.fault_verdict(&reason)).await,
+            Err(_) => {
+                let verdict = self.fault_verdict("the operation panicked");
+                return self.unless_recorded(verdict).await;
+            }
         };
         let item = self.item(token, made);
         memory.mine.push((token, Moment::now()));
@@ -117,6 +120,16 @@ impl Flight {
                 Ok(Entered::Look(seen)) => return Ok(Entry::Look(seen)),
                 Err(error) => self.bear(&mut patience, error).await?,
             }
+        }
+    }
+
+    /// The verdict of a call that came to nothing before it entered, unless the ledger knows better: what is recorded is
+    /// replayed, or is in conflict, whether or not it could be done again.
+    async fn unless_recorded(&self, verdict: Verdict) -> Result<Entry, End> {
+        match self.look().await? {
+            Look::Nothing { too_old: false } => Err(verdict.into()),
+            Look::Row(seen) if matches!(seen.phase, Phase::Released) => Err(verdict.into()),
+            recorded => Ok(Entry::Look(recorded)),
         }
     }
 
