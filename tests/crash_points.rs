@@ -184,5 +184,9 @@ async fn one_effect_and_one_answer(scene: &Scene, point: &str, fault: Fault, tol
     assert_eq!(ticket_ids, ids.into_iter().collect::<Vec<_>>(), "{point} {fault:?}");
     let row = scene.row(REQUEST).await.expect("a row");
     assert_eq!((row.status.as_str(), row.lapsed), ("done", None), "{point} {fault:?}");
-    assert_eq!(scene.count("select count(*) from unsettled").await, 0, "{point} {fault:?}");
+    assert_eq!(
+        scene.count("select count(*) from unsettled").await,
+        0,
+        "{point} {fault:?}"
+    );
 }

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::calls::ticket;
 use crate::support::cluster::TestCluster;
+use crate::support::eventually;
 use crate::support::replica::{Replica, Start};
 use crate::support::scene::Scene;
-use crate::support::eventually;
 
 /// Longer than any test.
 const FOR_EVER_MS: u64 = 60_000;
@@ -23,7 +23,12 @@ async fn until_draining(replica: &Replica) {
 #[tokio::test]
 async fn after_sigterm_running_calls_finish_within_the_grace_period_and_no_new_ones_are_taken() {
     let scene = Scene::new().await;
-    let mut a = scene.replica().with("WORK_MS", 2_000).with("GRACE_MS", 30_000).ready().await;
+    let mut a = scene
+        .replica()
+        .with("WORK_MS", 2_000)
+        .with("GRACE_MS", 30_000)
+        .ready()
+        .await;
     let body = ticket("running", "Drain");
     let call = a.http("POST", "/tickets", Some(&body));
     let drain = async {
@@ -41,7 +46,11 @@ async fn after_sigterm_running_calls_finish_within_the_grace_period_and_no_new_o
     };
     let (answer, ()) = tokio::join!(call, drain);
     let answer = answer.expect("an answer");
-    assert_eq!((answer.status, &answer.body["replayed"]), (201, &Value::from(false)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.body["replayed"]),
+        (201, &Value::from(false)),
+        "{answer:?}"
+    );
     assert!(a.ended().await.success());
     assert!(scene.row("new").await.is_none());
     assert_eq!(scene.tickets().await, 1);
@@ -74,16 +83,25 @@ async fn past_the_grace_period_a_claim_is_handed_back_and_its_callers_get_502_ov
     assert!(told.elapsed() < grace, "it left after {:?}", told.elapsed());
     for request_id in ["by-http", "by-mcp"] {
         let row = scene.row(request_id).await.expect("it is never deleted");
-        assert_eq!((row.status.as_str(), row.lapsed, row.lapses), ("running", Some(true), 0));
+        assert_eq!(
+            (row.status.as_str(), row.lapsed, row.lapses),
+            ("running", Some(true), 0)
+        );
     }
     assert_eq!(
-        scene.count("select count(*) from requests where lease_until = '-infinity'").await,
+        scene
+            .count("select count(*) from requests where lease_until = '-infinity'")
+            .await,
         2
     );
     // The balancer's repeat, on another replica, takes it over without waiting for a lease.
     let b = scene.replica().with("WORK_MS", 10).ready().await;
     let answer = b.create("by-http", "Drain").await;
-    assert_eq!((answer.status, &answer.body["replayed"]), (201, &Value::from(false)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.body["replayed"]),
+        (201, &Value::from(false)),
+        "{answer:?}"
+    );
     let row = scene.row("by-http").await.expect("a row");
     assert_eq!((row.attempt, row.lapses), (2, 0));
 }
@@ -109,7 +127,11 @@ async fn a_waiter_on_another_replica_takes_what_is_handed_back_at_once() {
     };
     let (holder, (answer, answered), told) = tokio::join!(holder, waiter, drain);
     assert_eq!(holder.expect("an answer").status, 502);
-    assert_eq!((answer.status, &answer.body["replayed"]), (201, &Value::from(false)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.body["replayed"]),
+        (201, &Value::from(false)),
+        "{answer:?}"
+    );
     // The grace period, and what a slow machine needs; by no means a lease.
     assert!(answered - told < Duration::from_secs(15), "{:?}", answered - told);
     let row = scene.row("handed").await.expect("a row");
@@ -142,7 +164,12 @@ async fn a_waiter_on_a_replica_that_stops_gets_502_and_the_holder_works_on() {
 #[tokio::test]
 async fn a_call_whose_body_arrives_after_the_drain_is_not_begun_but_sent_to_another_replica() {
     let scene = Scene::new().await;
-    let mut a = scene.replica().with("WORK_MS", FOR_EVER_MS).with("GRACE_MS", 5_000).ready().await;
+    let mut a = scene
+        .replica()
+        .with("WORK_MS", FOR_EVER_MS)
+        .with("GRACE_MS", 5_000)
+        .ready()
+        .await;
     let body = ticket("late", "Drain").to_string();
     let mut connection = tokio::net::TcpStream::connect(&a.address).await.expect("connects");
     let head = format!(
@@ -196,7 +223,10 @@ async fn refuses_as_starting(replica: &Replica) {
 async fn a_replica_on_an_empty_database_answers_503_until_it_is_migrated_also_by_two_at_once() {
     let url = empty_database().await;
     let replica = Start::on(&url).bound().await;
-    eventually("it says why", || async { replica.logged("not ready yet").then_some(()) }).await;
+    eventually("it says why", || async {
+        replica.logged("not ready yet").then_some(())
+    })
+    .await;
     refuses_as_starting(&replica).await;
     let (one, two) = tokio::join!(migrate(&url), migrate(&url));
     assert!(one.status.success() && two.status.success(), "{one:?} {two:?}");
@@ -218,7 +248,13 @@ async fn a_replica_on_an_older_schema_is_not_ready_and_says_what_to_do() {
     .expect("goes back");
     let replica = scene.replica().bound().await;
     let said = eventually("it says why", || async { replica.find_log("not ready yet") }).await;
-    assert!(said["reason"].as_str().expect("a reason").contains("ticket-ledger migrate"), "{said}");
+    assert!(
+        said["reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("ticket-ledger migrate"),
+        "{said}"
+    );
     refuses_as_starting(&replica).await;
     assert!(migrate(&scene.url).await.status.success());
     eventually("it is ready", || async { replica.logged("ready").then_some(()) }).await;
@@ -228,7 +264,10 @@ async fn a_replica_on_an_older_schema_is_not_ready_and_says_what_to_do() {
 #[tokio::test]
 async fn a_replica_that_waits_for_its_schema_stops_when_it_is_told() {
     let mut replica = Start::on(&empty_database().await).bound().await;
-    eventually("it says why", || async { replica.logged("not ready yet").then_some(()) }).await;
+    eventually("it says why", || async {
+        replica.logged("not ready yet").then_some(())
+    })
+    .await;
     replica.terminate();
     assert!(replica.ended().await.success());
 }

@@ -34,7 +34,11 @@ async fn a_replica_is_live_but_not_ready_while_postgres_is_out_of_reach_and_reco
     let replica = Start::on(&proxy.url(&scene.url)).ready().await;
     // Nobody calls: it notices by itself, both ways.
     for down in [true, false, true, false] {
-        if down { proxy.down() } else { proxy.up() }
+        if down {
+            proxy.down()
+        } else {
+            proxy.up()
+        }
         let status = if down { 503 } else { 200 };
         let ready = eventually("readiness changes", || async {
             let ready = replica.admin("/readyz").await;

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::support::calls::{Answer, ticket};
 use crate::support::cluster::TestCluster;
+use crate::support::daemons::PgBouncer;
 use crate::support::eventually;
-use crate::support::pgbouncer::PgBouncer;
 use crate::support::replica::Replica;
 use crate::support::scene::Scene;
 
@@ -22,7 +22,11 @@ async fn until_listening(replica: &Replica) {
 
 /// How often it has said that it listens.
 fn times_listening(replica: &Replica) -> usize {
-    replica.log().iter().filter(|line| line["message"] == "listening").count()
+    replica
+        .log()
+        .iter()
+        .filter(|line| line["message"] == "listening")
+        .count()
 }
 
 /// Ends the listening connections of every replica of a database.
@@ -46,8 +50,16 @@ async fn join(scene: &Scene, request_id: &str, holder: &Replica, waiter: &Replic
         (answer, Instant::now())
     };
     let ((first, settled), (second, answered)) = tokio::join!(first, second);
-    assert_eq!((first.status, &first.body["replayed"]), (201, &Value::from(false)), "{first:?}");
-    assert_eq!((second.status, &second.body["replayed"]), (200, &Value::from(true)), "{second:?}");
+    assert_eq!(
+        (first.status, &first.body["replayed"]),
+        (201, &Value::from(false)),
+        "{first:?}"
+    );
+    assert_eq!(
+        (second.status, &second.body["replayed"]),
+        (200, &Value::from(true)),
+        "{second:?}"
+    );
     assert_eq!(second.body["ticket_id"], first.body["ticket_id"]);
     (first, second, answered.saturating_duration_since(settled))
 }
@@ -68,7 +80,10 @@ async fn a_listener_that_is_cut_is_logged_its_waiters_are_answered_and_it_comes_
     let (_, ()) = tokio::join!(join(&scene, "cut", &a, &b), cut);
     for replica in [&a, &b] {
         eventually("it is logged", || async { replica.logged(NOT_LISTENING).then_some(()) }).await;
-        eventually("it listens again", || async { (times_listening(replica) >= 2).then_some(()) }).await;
+        eventually("it listens again", || async {
+            (times_listening(replica) >= 2).then_some(())
+        })
+        .await;
         until_listening(replica).await;
     }
     // Within less than the slow poll: by notification.
@@ -112,7 +127,10 @@ async fn listen_through_a_transaction_pooler_is_noticed_and_joins_go_on_by_polli
         .await;
     let said = eventually("it is logged", || async { deaf.find_log(NOT_LISTENING) }).await;
     assert!(
-        said["reason"].as_str().expect("a reason").contains("LISTEN hears nothing"),
+        said["reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("LISTEN hears nothing"),
         "{said}"
     );
     let ready = deaf.admin("/readyz").await;

@@ -113,7 +113,10 @@ async fn a_rival_that_has_claimed_and_not_committed_delays_its_own_key_alone_and
     };
     let (loser, ()) = tokio::join!(loser, others);
     assert_fresh(&loser.expect("an answer"));
-    assert!(!b.logged("a batch failed; its items go one by one"), "a statement waited for the rival");
+    assert!(
+        !b.logged("a batch failed; its items go one by one"),
+        "a statement waited for the rival"
+    );
     assert_eq!(scene.tickets().await, 81);
 }
 
@@ -135,7 +138,11 @@ async fn a_locked_ticket_makes_setting_its_status_unavailable_and_delays_nothing
     let asked = Instant::now();
     let others = async {
         let answer = set_status(&a, "set-other", &other).await;
-        assert_eq!((answer.status, &answer.body["status"]), (200, &Value::from("done")), "{answer:?}");
+        assert_eq!(
+            (answer.status, &answer.body["status"]),
+            (200, &Value::from("done")),
+            "{answer:?}"
+        );
         assert_fresh(&a.create("three", "Locks").await);
         let comment = json!({ "request_id": "comment", "body": "On the other." });
         assert_fresh(&a.post(&format!("/tickets/{other}/comments"), &comment).await);
@@ -148,7 +155,11 @@ async fn a_locked_ticket_makes_setting_its_status_unavailable_and_delays_nothing
     assert_eq!(scene.row("set-locked").await, None, "nothing half done");
     stuck.rollback().await.expect("rolls back");
     let answer = set_status(&b, "set-locked", &locked).await;
-    assert_eq!((answer.status, &answer.body["previous_status"]), (200, &Value::from("open")), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.body["previous_status"]),
+        (200, &Value::from("open")),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -159,12 +170,17 @@ async fn a_ticket_that_is_unlocked_in_time_has_its_status_set_by_the_call_that_w
     let stuck = lock(&scene, LOCK_TICKET, &locked).await;
     let release = async {
         eventually("somebody waits for the lock", || async {
-            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+            let waiting =
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
             (scene.count(waiting).await > 0).then_some(())
         })
         .await;
         stuck.rollback().await.expect("rolls back");
     };
     let (answer, ()) = tokio::join!(set_status(&a, "set", &locked), release);
-    assert_eq!((answer.status, &answer.body["replayed"]), (200, &Value::from(false)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.body["replayed"]),
+        (200, &Value::from(false)),
+        "{answer:?}"
+    );
 }

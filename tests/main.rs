@@ -2,6 +2,7 @@
 
 mod support;
 
+mod balancer;
 mod crash_points;
 mod drain;
 mod exactly_once;

@@ -19,7 +19,9 @@ const SECONDS: Duration = Duration::from_secs(15);
 
 async fn until_done(replica: &Replica, request_id: &str) -> Answer {
     eventually(&format!("{request_id} is done"), || async {
-        let answer = replica.http("POST", "/tickets", Some(&ticket(request_id, "Outage"))).await;
+        let answer = replica
+            .http("POST", "/tickets", Some(&ticket(request_id, "Outage")))
+            .await;
         answer.ok().filter(|answer| answer.body["status"] == "done")
     })
     .await
@@ -115,7 +117,10 @@ async fn restarts_of_postgres_leave_every_call_done_once() {
     let ids: std::collections::HashSet<_> = ids.into_iter().flatten().collect();
     assert_eq!(ids.len(), 120);
     assert_eq!(scene.tickets().await, 120);
-    assert_eq!(scene.count("select count(*) from requests where status = 'done'").await, 120);
+    assert_eq!(
+        scene.count("select count(*) from requests where status = 'done'").await,
+        120
+    );
     assert_eq!(scene.count("select count(*) from requests").await, 120);
 }
 
@@ -156,18 +161,17 @@ async fn connections_cut_after_any_reply_byte_leave_a_fresh_answer_and_one_ticke
             calls += 1;
             assert_eq!(scene.tickets().await, calls, "{work_ms} {bytes}");
         }
-        assert_eq!(scene.count("select count(*) from requests where attempt = 1").await, calls);
+        assert_eq!(
+            scene.count("select count(*) from requests where attempt = 1").await,
+            calls
+        );
     });
     join_all(walks).await;
 }
 
 #[tokio::test]
 async fn a_lost_acknowledgement_of_any_commit_leaves_a_fresh_answer_and_one_ticket() {
-    let walks = [
-        ("one_step", 0),
-        ("claim", 10),
-        ("settle", 10),
-    ];
+    let walks = [("one_step", 0), ("claim", 10), ("settle", 10)];
     let walks = walks.map(|(family, work_ms)| async move {
         let scene = Scene::new().await;
         let proxy = Proxy::before(TestCluster::shared()).await;
@@ -185,9 +189,16 @@ async fn a_lost_acknowledgement_of_any_commit_leaves_a_fresh_answer_and_one_tick
         assert!(proxy.has_cut_at_reply(), "{family}");
         assert_fresh(&answer);
         let again = replica.create("lost", "Outage").await;
-        assert_eq!((again.status, &again.body["ticket_id"]), (200, &answer.body["ticket_id"]));
+        assert_eq!(
+            (again.status, &again.body["ticket_id"]),
+            (200, &answer.body["ticket_id"])
+        );
         let row = scene.row("lost").await.expect("a row");
-        assert_eq!((row.status.as_str(), row.attempt, row.lapses), ("done", 1, 0), "{family}");
+        assert_eq!(
+            (row.status.as_str(), row.attempt, row.lapses),
+            ("done", 1, 0),
+            "{family}"
+        );
         assert_eq!(scene.tickets().await, 1);
     });
     join_all(walks).await;

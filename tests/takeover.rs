@@ -80,7 +80,11 @@ async fn a_holder_that_stood_still_past_its_lease_changes_nothing_and_its_caller
         (&answer.body["status"], &answer.body["replayed"]),
         (&Value::from("done"), &Value::from(false))
     );
-    assert_eq!((late.status, &late.body["replayed"]), (200, &Value::from(true)), "{late:?}");
+    assert_eq!(
+        (late.status, &late.body["replayed"]),
+        (200, &Value::from(true)),
+        "{late:?}"
+    );
     for member in ["ticket_id", "created_at", "answered_at", "title"] {
         assert_eq!(late.body[member], answer.body[member]);
     }
@@ -181,7 +185,13 @@ async fn a_request_whose_lease_lapsed_five_times_is_failed_until_an_operator_all
     assert_eq!((answer.status, answer.code()), (409, "failed"), "{answer:?}");
     let row = scene.row("poison").await.expect("a row");
     assert_eq!((row.status.as_str(), row.attempt, row.lapses), ("failed", 5, 5));
-    assert_eq!((scene.tickets().await, scene.count("select count(*) from unsettled").await), (0, 0));
+    assert_eq!(
+        (
+            scene.tickets().await,
+            scene.count("select count(*) from unsettled").await
+        ),
+        (0, 0)
+    );
     assert_eq!(last.find("poison").await["status"], "failed");
 
     let retry = tokio::process::Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
@@ -224,8 +234,16 @@ async fn a_living_holder_is_not_displaced_however_long_it_works_and_though_renew
     };
     let (first, second, ()) = tokio::join!(holder, waiter, cuts);
     let first = first.expect("an answer");
-    assert_eq!((first.status, &first.body["replayed"]), (201, &Value::from(false)), "{first:?}");
-    assert_eq!((second.status, &second.body["ticket_id"]), (200, &first.body["ticket_id"]), "{second:?}");
+    assert_eq!(
+        (first.status, &first.body["replayed"]),
+        (201, &Value::from(false)),
+        "{first:?}"
+    );
+    assert_eq!(
+        (second.status, &second.body["ticket_id"]),
+        (200, &first.body["ticket_id"]),
+        "{second:?}"
+    );
     assert!(a.logged("leases were not renewed"), "no renewal failed");
     let row = scene.row("long").await.expect("a row");
     assert_eq!((row.attempt, row.lapses), (1, 0));
@@ -277,7 +295,10 @@ async fn a_listener_that_cannot_connect_does_not_keep_claims_from_being_taken_ov
         .with("WORK_MS", 10)
         // It tries again more often than once in a lease.
         .with("LEASE_MS", 4_000)
-        .with("LISTEN_DATABASE_URL", TestCluster::shared().cluster.database_url("no_such_database"))
+        .with(
+            "LISTEN_DATABASE_URL",
+            TestCluster::shared().cluster.database_url("no_such_database"),
+        )
         .ready()
         .await;
     call_and_strike(&scene, &a, "deaf").await;

@@ -2,7 +2,7 @@
 
 pub mod calls;
 pub mod cluster;
-pub mod pgbouncer;
+pub mod daemons;
 pub mod proxy;
 pub mod replica;
 pub mod scene;
