@@ -7,6 +7,7 @@ mod crash_points;
 mod drain;
 mod exactly_once;
 mod health;
+mod late_holders;
 mod listener;
 mod locks;
 mod outage;
