@@ -83,7 +83,7 @@ pub struct Config {
     #[arg(long, env = "MAX_BODY_BYTES", default_value_t = 1_048_576)]
     pub max_body_bytes: usize,
 
-    /// After SIGTERM, how long running calls may finish before they are handed back, in ms
+    /// Within how long a replica leaves after SIGTERM, in ms; what has not finished shortly before is handed back
     #[arg(long, env = "GRACE_MS", default_value_t = 10_000)]
     pub grace_ms: u64,
 

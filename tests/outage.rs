@@ -12,12 +12,12 @@ use crate::support::cluster::TestCluster;
 use crate::support::proxy::Proxy;
 use crate::support::replica::{LEASE_MS, Replica, Start};
 use crate::support::scene::Scene;
-use crate::support::{DEADLINE, eventually, lease};
+use crate::support::{DEADLINE, eventually};
 
 /// What "within seconds" is taken for here; far below the replicas' wait of 20 s, at which they would say `in_progress`.
 const SECONDS: Duration = Duration::from_secs(15);
 
-async fn until_done(replica: &Replica, request_id: &str) -> Answer {
+async fn eventually_done(replica: &Replica, request_id: &str) -> Answer {
     eventually(&format!("{request_id} is done"), || async {
         let answer = replica
             .http("POST", "/tickets", Some(&ticket(request_id, "Outage")))
@@ -41,51 +41,101 @@ fn assert_unavailable_within_seconds(answer: &Answer, took: Duration) {
     assert!(answer.headers.contains_key("retry-after"));
 }
 
+/// What takes Postgres away.
+enum Way {
+    /// The server ends as in a crash.
+    Server(TestCluster),
+    /// The server runs on, and no replica reaches it.
+    Network(Proxy),
+}
+
+impl Way {
+    async fn down(&self) {
+        match self {
+            Self::Server(server) => server.cluster.stop_now().await.expect("stops"),
+            Self::Network(proxy) => proxy.down(),
+        }
+    }
+
+    async fn up(&self) {
+        match self {
+            Self::Server(server) => server.cluster.start_again().await.expect("starts"),
+            Self::Network(proxy) => proxy.up(),
+        }
+    }
+}
+
+/// Two leases without Postgres. When it is back, a waiter elsewhere sees a lapsed claim while its holder, who lives, has not
+/// renewed it yet.
+async fn down_for_two_leases_and_back(scene: &Scene, way: &Way, url: &str) {
+    let lease = Duration::from_secs(3);
+    let start = |work_ms: u128| {
+        Start::on(url)
+            .with("LEASE_MS", lease.as_millis())
+            .with("WAIT_MS", 40_000)
+            .with("WORK_MS", work_ms)
+    };
+    let a = start(lease.as_millis() * 4).ready().await;
+    let b = start(10).ready().await;
+    let body = ticket("alive", "Outage");
+    let holder = a.http("POST", "/tickets", Some(&body));
+    let outage = async {
+        scene.until("alive", "running").await;
+        scene.until_renewed("alive").await;
+        let before = scene.row("alive").await.expect("a row");
+        way.down().await;
+        let down = Instant::now();
+        let refused = b.create("during", "Outage").await;
+        assert_unavailable_within_seconds(&refused, down.elapsed());
+        eventually("the replica is not ready", || async {
+            (b.admin("/readyz").await.status == 503).then_some(())
+        })
+        .await;
+        assert_eq!(b.admin("/livez").await.status, 200);
+        tokio::time::sleep((lease * 2).saturating_sub(down.elapsed())).await;
+        a.pause();
+        way.up().await;
+        let slow_holder = async {
+            // A part of the lease for which nothing is taken over.
+            tokio::time::sleep(lease / 4).await;
+            let seen = scene.row("alive").await.expect("a row");
+            assert_eq!((seen.token, seen.lapsed), (before.token, Some(true)));
+            a.resume();
+        };
+        let waiter = eventually_done(&b, "alive");
+        let (waiter, ()) = tokio::join!(waiter, slow_holder);
+        (waiter, before)
+    };
+    let (first, (second, before)) = tokio::join!(holder, outage);
+    let first = first.expect("an answer");
+    assert_fresh(&first);
+    assert_eq!(second.body["ticket_id"], first.body["ticket_id"], "{second:?}");
+    let after = scene.row("alive").await.expect("a row");
+    assert_eq!((after.token, after.attempt, after.lapses), (before.token, 1, 0));
+    for (replica, request_id) in [(&b, "during"), (&a, "later")] {
+        eventually_done(replica, request_id).await;
+    }
+    eventually("the replica is ready", || async {
+        (b.admin("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(scene.tickets().await, 3);
+}
+
 #[tokio::test]
 async fn postgres_down_for_two_leases_and_back_displaces_nothing_that_lives() {
     let cluster = TestCluster::own(&[]).await;
     let scene = Scene::on(&cluster).await;
-    let a = scene.replica().with("WORK_MS", LEASE_MS * 8).ready().await;
-    let b = scene.replica().with("WORK_MS", 10).ready().await;
-    let c = scene.replica().with("WORK_MS", 10).ready().await;
-    let body = ticket("alive", "Outage");
-    let holder = a.http("POST", "/tickets", Some(&body));
-    let waiter = async {
-        scene.until("alive", "running").await;
-        b.create("alive", "Outage").await
-    };
-    let outage = async {
-        scene.until_waited_for("alive").await;
-        let before = scene.row("alive").await.expect("a row");
-        cluster.cluster.stop_now().await.expect("stops");
-        let down = Instant::now();
-        let asked = Instant::now();
-        let refused = c.create("during", "Outage").await;
-        assert_unavailable_within_seconds(&refused, asked.elapsed());
-        eventually("the replica is not ready", || async {
-            (c.admin("/readyz").await.status == 503).then_some(())
-        })
-        .await;
-        assert_eq!(c.admin("/livez").await.status, 200);
-        tokio::time::sleep((lease() * 2).saturating_sub(down.elapsed())).await;
-        cluster.cluster.start_again().await.expect("starts");
-        before
-    };
-    let (first, second, before) = tokio::join!(holder, waiter, outage);
-    let first = first.expect("an answer");
-    assert_fresh(&first);
-    // It waited in vain while nobody knew, or for long enough.
-    assert!(second.code() == "unavailable" || second.body["ticket_id"] == first.body["ticket_id"]);
-    let after = scene.row("alive").await.expect("a row");
-    assert_eq!((after.token, after.attempt, after.lapses), (before.token, 1, 0));
-    for (replica, request_id) in [(&b, "alive"), (&c, "during"), (&b, "later")] {
-        until_done(replica, request_id).await;
-    }
-    eventually("the replica is ready", || async {
-        (c.admin("/readyz").await.status == 200).then_some(())
-    })
-    .await;
-    assert_eq!(scene.tickets().await, 3);
+    let url = scene.url.clone();
+    down_for_two_leases_and_back(&scene, &Way::Server(cluster), &url).await;
+}
+
+#[tokio::test]
+async fn a_network_that_is_down_for_two_leases_and_back_displaces_nothing_that_lives() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::before(TestCluster::shared()).await;
+    let url = proxy.url(&scene.url);
+    down_for_two_leases_and_back(&scene, &Way::Network(proxy), &url).await;
 }
 
 #[tokio::test]
@@ -100,8 +150,8 @@ async fn restarts_of_postgres_leave_every_call_done_once() {
         let mut ids = Vec::new();
         for call in 0..20 {
             let request_id = format!("restart-{caller}-{call}");
-            let first = until_done(replicas[caller % 3], &request_id).await;
-            let again = until_done(replicas[(caller + 1) % 3], &request_id).await;
+            let first = eventually_done(replicas[caller % 3], &request_id).await;
+            let again = eventually_done(replicas[(caller + 1) % 3], &request_id).await;
             assert_eq!(again.body["replayed"], true, "{again:?}");
             assert_eq!(again.body["ticket_id"], first.body["ticket_id"]);
             ids.push(first.text("ticket_id").to_owned());
@@ -228,7 +278,7 @@ async fn a_postgres_that_falls_silent_makes_every_call_unavailable_within_second
         }
         proxy.silence(false);
         for call in 0..16 {
-            until_done(&replica, &format!("silent-{call}")).await;
+            eventually_done(&replica, &format!("silent-{call}")).await;
         }
         assert_eq!(scene.tickets().await, 17);
     }

@@ -21,6 +21,8 @@ use crate::transport::{Server, Transports};
 
 /// Pause between two looks at a database that is not ready yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Handing back is tried for so long even when the grace period is shorter.
+const SHORTEST_LEAVE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -103,11 +105,23 @@ impl<'a> Replica<'a> {
         }
         info!("draining");
         lifecycle.advance(Stage::Draining);
-        ledger.drain(Duration::from_millis(config.grace_ms)).await;
-        server.finish().await;
+        let grace = Duration::from_millis(config.grace_ms);
+        let leave = async {
+            ledger.drain(grace - to_hand_back(grace)).await;
+            info!("drained");
+            server.finish().await;
+        };
+        if tokio::time::timeout(grace.max(SHORTEST_LEAVE), leave).await.is_err() {
+            warn!("the grace period is over; leaving what is left");
+        }
         info!("stopped");
         Ok(())
     }
+}
+
+/// The part of the grace period that is kept for handing back what did not finish, and for telling its callers.
+fn to_hand_back(grace: Duration) -> Duration {
+    (grace / 4).min(Duration::from_secs(3))
 }
 
 /// A token that SIGTERM, SIGINT or SIGHUP cancels.

@@ -184,6 +184,10 @@ impl Ledger {
     /// Brings a call to its verdict, or tells at `deadline` that it is still in progress. The work goes on when the future is
     /// dropped.
     pub async fn perform(self: &Arc<Self>, intent: Intent, deadline: Instant) -> Verdict {
+        if self.stop.is_cancelled() {
+            // It was let in before the replica drained, and its body came after; nobody would renew or hand back its claim.
+            return Verdict::HandedBack;
+        }
         let Some((flight, mut seat, first)) = self.board(intent) else {
             return Verdict::Unavailable(Unavailable::Overloaded);
         };

@@ -53,12 +53,7 @@ impl Proxy {
 
     /// The URL of a database behind this proxy, made from its URL on the socket.
     pub fn url(&self, direct: &str) -> String {
-        let database = direct
-            .split('?')
-            .next()
-            .and_then(|url| url.rsplit('/').next())
-            .expect("a database");
-        format!("postgres://postgres@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+        url_at(self.port, direct)
     }
 
     /// Cuts every running connection.
@@ -96,6 +91,16 @@ impl Proxy {
     pub fn cut_after_reply_bytes(&self, bytes: i64) {
         self.shared.replies_left.store(bytes, Ordering::SeqCst);
     }
+}
+
+/// The URL of a database at a port of this machine, made from its URL on the socket.
+pub fn url_at(port: u16, direct: &str) -> String {
+    let database = direct
+        .split('?')
+        .next()
+        .and_then(|url| url.rsplit('/').next())
+        .expect("a database");
+    format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }
 
 impl Shared {
