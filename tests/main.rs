@@ -11,5 +11,6 @@ mod exactly_once;
 mod find_request;
 mod hostile;
 mod http;
+mod official_clients;
 mod tickets;
 mod tidy;
