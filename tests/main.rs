@@ -40,6 +40,7 @@ mod replay;
 mod retention;
 mod rules_key;
 mod takeover;
+mod official_clients;
 mod tickets;
 mod worked_example;
 

@@ -255,13 +255,16 @@ impl ServerHandler for Handler {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         // A known method whose params do not fit is taken for an unknown one by the time that it arrives here.
-        if matches!(
-            request.method.as_str(),
-            "tools/call" | "tools/list" | "initialize" | "server/discover"
-        ) {
+        let known = match request.method.as_str() {
+            "tools/call" | "tools/list" | "server/discover" => true,
+            // The newest era has none.
+            "initialize" => context.meta.protocol_version().is_none(),
+            _ => false,
+        };
+        if known {
             let message = format!("The params of {} do not fit. Nothing was done.", request.method);
             return Err(ErrorData::invalid_params(message, None));
         }

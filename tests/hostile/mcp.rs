@@ -177,6 +177,11 @@ async fn requests_with_the_wrong_headers_are_refused_over_mcp() {
             Rpc(404, -32_601),
         ),
         (
+            "initialize in an era without it",
+            Raw::modern("initialize", None, json!({})),
+            Rpc(404, -32_601),
+        ),
+        (
             "a cursor for one page",
             Raw::modern("tools/list", None, json!({ "cursor": "x" })),
             Rpc(200, -32_602),

@@ -72,6 +72,16 @@ async fn comments_present_throughout_appear_exactly_once_and_in_order() {
     assert!(times.is_sorted(), "{times:?}");
     let whole = walk(&replica, "get_ticket", json!({ "ticket_id": id })).await;
     assert_eq!(members(&whole, "comments", "comment_id"), seen);
+
+    // A batch may give one time to all of them; then the ids decide.
+    sqlx::query("update comments set created_at = clock_timestamp()::timestamptz(0)")
+        .execute(&scene.sql)
+        .await
+        .expect("one time for all");
+    let tied = walk(&replica, "get_ticket", json!({ "ticket_id": id })).await;
+    let mut expected = seen;
+    expected.sort();
+    assert_eq!(members(&tied, "comments", "comment_id"), expected);
 }
 
 #[tokio::test]
