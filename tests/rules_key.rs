@@ -21,7 +21,7 @@ fn is_allowed(request_id: &str) -> bool {
         )
     };
     (1..=64).contains(&points.len())
-        && !points.iter().any(|point| is_control(point))
+        && !points.iter().any(is_control)
         && points.first().filter(is_white).is_none()
         && points.last().filter(is_white).is_none()
 }
