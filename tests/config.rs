@@ -227,7 +227,7 @@ async fn tools_shows_what_a_client_may_repeat() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(
-        said.contains("http://127.0.0.1:1/mcp does not answer as an MCP server"),
+        said.contains("nothing answers at http://127.0.0.1:1/mcp. Is the server running?"),
         "{said}"
     );
 }

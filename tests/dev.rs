@@ -171,7 +171,7 @@ async fn every_line_that_dev_prints_works_and_the_tickets_outlive_it() {
     // The second replica, on ports of the system's choice: those in the line may be taken on this machine.
     let line = printed
         .lines()
-        .find(|line| line.contains(" serve --listen-addr "))
+        .find(|line| line.contains(" serve --log-format text --listen-addr "))
         .expect("a line for a second replica");
     let (before, addresses) = line.trim().split_once(" --listen-addr ").expect("addresses");
     let (one, two) = addresses.split_once(" --admin-addr ").expect("two addresses");
@@ -182,7 +182,9 @@ async fn every_line_that_dev_prints_works_and_the_tickets_outlive_it() {
     let second = Command::new("sh")
         .args([
             "-c",
-            &format!("exec env {before} --listen-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0"),
+            // Text is for eyes; this reader wants JSON.
+            &format!("exec env {before} --listen-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
+                .replace("--log-format text", "--log-format json"),
         ])
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -8,12 +8,12 @@
 
 mod support;
 
+mod balancer;
 mod batches;
 mod claim_sql;
 mod cluster;
 mod config;
 mod contract;
-mod balancer;
 mod crash_points;
 mod deadline;
 mod dev;
@@ -28,11 +28,12 @@ mod health;
 mod hostile;
 mod http;
 mod join;
-mod leaving;
 mod late_holders;
+mod leaving;
 mod listener;
 mod locks;
 mod model;
+mod official_clients;
 mod operator;
 mod outage;
 mod readme;
@@ -40,7 +41,6 @@ mod replay;
 mod retention;
 mod rules_key;
 mod takeover;
-mod official_clients;
 mod tickets;
 mod worked_example;
 

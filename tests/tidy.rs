@@ -77,8 +77,15 @@ fn none(strays: Vec<String>, law: &str) {
 
 #[test]
 fn sql_stays_with_the_ledger_postgres_and_the_operations() {
-    let strays = strays(&["sqlx::"], &["src/ledger/", "src/postgres/", "src/operation/"]);
-    none(strays, "sqlx appears only under ledger/, postgres/ and operation/");
+    // The load test reads the tables by itself: it shares no code with what it judges.
+    let strays = strays(
+        &["sqlx::"],
+        &["src/ledger/", "src/postgres/", "src/operation/", "src/load/"],
+    );
+    none(
+        strays,
+        "sqlx appears only under ledger/, postgres/, operation/ and load/",
+    );
 }
 
 #[test]
@@ -245,7 +252,10 @@ fn migrations_are_numbered_without_gaps() {
 const LISTED: &[(&str, &[&str])] = &[
     (".ci/", &["run"]),
     ("src/", &[".rs", ".sql"]),
-    ("tests/", &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap"]),
+    (
+        "tests/",
+        &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap", ".sql"],
+    ),
     ("migrations/", &[".sql"]),
     ("deploy/", &[".yaml", ".yml", ".conf", ".cfg", ".json", ".toml", ".md"]),
     (".gitignore", &[]),

@@ -11,7 +11,6 @@ use ticket_ledger::cluster::{Options, PrivateCluster};
 /// A Postgres of this process's own.
 pub struct TestCluster {
     pub cluster: PrivateCluster,
-    pub folder: PathBuf,
     _reaper: Child,
 }
 
@@ -79,6 +78,8 @@ async fn start(settings: Vec<(String, String)>) -> TestCluster {
     let folder = std::env::temp_dir().join(format!("ticket-ledger-test-{}-{number}", std::process::id()));
     let options = Options {
         settings,
+        // Another server than the machine's newest, for instance to try another major version.
+        bindir: std::env::var_os("PG_BINDIR").map(PathBuf::from),
         ..Options::default()
     };
     let cluster = PrivateCluster::start(&folder, &options).await.expect("Postgres starts");
@@ -107,7 +108,6 @@ async fn start(settings: Vec<(String, String)>) -> TestCluster {
         .expect("migrates");
     TestCluster {
         cluster,
-        folder,
         _reaper: reaper,
     }
 }

@@ -2,8 +2,8 @@
 
 pub mod calls;
 pub mod cluster;
-pub mod in_process;
 pub mod daemons;
+pub mod in_process;
 pub mod proxy;
 pub mod raw;
 pub mod replica;
