@@ -280,6 +280,11 @@ fn possible(options: &Options, stage: &Stage) -> Vec<Fault> {
 
 /// Tickets to be commented on and set.
 async fn shared_tickets(driver: &Driver, seed: u64, run: &str) -> Result<Vec<String>, String> {
+    if let Some(client) = driver.clients.first()
+        && !client.is_answered().await
+    {
+        return Err("the service does not answer; is it running, at that address?".to_owned());
+    }
     let mut tickets = Vec::new();
     for number in 0..SHARED_TICKETS {
         let mut intent = workload::intent(seed, run, u64::MAX - number, &[]);

@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod cluster;
 pub mod in_process;
+pub mod load;
 pub mod proxy;
 pub mod raw;
 pub mod replica;
