@@ -23,6 +23,7 @@ pub mod lifecycle;
 pub mod load;
 pub mod operation;
 pub mod postgres;
+pub mod sabotage;
 pub mod telemetry;
 pub mod transport;
 

@@ -13,6 +13,7 @@ use super::settle::{Item, Outcome, hand_back, release, settle};
 use super::state::{Token, Unavailable, Verdict};
 use crate::clock::Moment;
 use crate::postgres::{DatabaseError, Heard};
+use crate::sabotage;
 
 impl Flight {
     /// `None` when the claim was lost: somebody else's answer is this caller's answer.
@@ -26,6 +27,9 @@ impl Flight {
             () = kept.lost().cancelled() => return Ok(None),
             prepared = AssertUnwindSafe(self.act().prepare(&arguments, &stop)).catch_unwind() => prepared,
             () = self.ledger.hand_back.cancelled() => return self.give_back(&kept, token).await,
+            () = self.unwanted(), if sabotage::is(sabotage::Kind::ReleaseOnDisconnect) => {
+                return self.free(&kept, token, Verdict::InProgress { lease_left: None }).await;
+            }
         };
         crate::fault::point("work.done");
         let failed = match prepared {

@@ -13,7 +13,7 @@ use super::flight::{End, Flight, Patience, backoff};
 use super::settle::Outcome;
 use super::state::{Fingerprint, Phase, Seen, Token, Unavailable, Verdict};
 use crate::clock::Moment;
-use crate::unpoisoned;
+use crate::{sabotage, unpoisoned};
 
 /// Pauses between looks at a key whose rival claimer has not committed yet.
 const POLL_INVISIBLE: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(100));
@@ -263,6 +263,9 @@ impl Flight {
             },
             nothing => return self.resolve_boxed(memory, nothing).await,
         }
+        if sabotage::is(sabotage::Kind::NoNotify) {
+            pause = Duration::MAX;
+        }
         tokio::select! {
             () = woken => Ok(Step::Look),
             end = self.pause(pause) => end.map(|()| Step::Look),
@@ -285,7 +288,7 @@ impl Flight {
             // Postgres was out of reach a moment ago. Live holders renew first.
             return Ok(None);
         }
-        let token = self.draw().await?;
+        let token = sabotage::token(self.draw().await?, lapsed);
         let sent = Moment::now();
         memory.mine.push((token, sent));
         let mut patience = Patience::default();

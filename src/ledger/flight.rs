@@ -21,7 +21,7 @@ use super::state::{Fingerprint, Key, Token, Unavailable, Verdict};
 use super::{Ledger, Store};
 use crate::clock::Moment;
 use crate::postgres::DatabaseError;
-use crate::unpoisoned;
+use crate::{sabotage, unpoisoned};
 
 /// Pauses between attempts to reach Postgres.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -142,7 +142,7 @@ impl Flight {
         let mut patience = Patience::default();
         loop {
             match self.store().tokens.draw(&self.store().database).await {
-                Ok(token) => return Ok(token),
+                Ok(token) => return Ok(sabotage::token(token, 0)),
                 Err(error) => self.bear(&mut patience, error).await?,
             }
         }
@@ -173,7 +173,7 @@ impl Flight {
     }
 
     /// Completes when every caller has left, and makes sure that no new one boards.
-    async fn unwanted(&self) {
+    pub(super) async fn unwanted(&self) {
         loop {
             self.verdict.closed().await;
             if self.ledger.retire_if_unwanted(self) {

@@ -8,6 +8,7 @@ use super::Store;
 use super::effect::{Act, Refused};
 use super::state::{Fingerprint, Key, Settled, Token};
 use crate::postgres::DatabaseError;
+use crate::sabotage;
 
 /// One request that is to be claimed, acted on and settled in one statement.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ pub(super) async fn claim_act_settle(
             .then(|| creation_digest(&item.key.principal, &item.fingerprint))
     };
     let text = |of: fn(&Item) -> &str| items.iter().map(|item| of(item)).collect::<Vec<_>>();
-    let statement = sqlx::query_as::<_, Row>(act.effect().one_step)
+    let statement = sqlx::query_as::<_, Row>(sabotage::sql(act.effect().one_step))
         .bind(text(|item| &item.key.principal))
         .bind(text(|item| &item.key.request_id))
         .bind(items.iter().map(|item| item.key_hash).collect::<Vec<_>>())
@@ -122,14 +123,23 @@ pub(super) async fn claim_act_settle(
 pub(super) async fn settle(store: &Store, act: &dyn Act, item: &Item) -> Result<Option<Outcome>, DatabaseError> {
     let digest = (store.limits.tell_duplicates && act.effect().creates)
         .then(|| creation_digest(&item.key.principal, &item.fingerprint));
-    let statement = sqlx::query_as::<_, Row>(act.effect().two_step)
-        .bind(&*item.key.principal)
-        .bind(&*item.key.request_id)
-        .bind(item.token)
-        .bind(&item.arguments)
-        .bind(item.made.to_string())
-        .bind(digest)
-        .bind(item.key_hash);
+    let statement = |sql: &'static str| {
+        sqlx::query_as::<_, Row>(sql)
+            .bind(&*item.key.principal)
+            .bind(&*item.key.request_id)
+            .bind(item.token)
+            .bind(&item.arguments)
+            .bind(item.made.to_string())
+            .bind(digest)
+            .bind(item.key_hash)
+    };
+    if sabotage::is(sabotage::Kind::EffectOutside) {
+        let effect = statement(sabotage::effect_alone(act.effect().two_step));
+        let mut lent = store.database.lend().await?;
+        let answer = store.database.within(effect.fetch_optional(lent.connection())).await;
+        lent.answered(answer)?;
+    }
+    let statement = statement(sabotage::sql(act.effect().two_step));
     let mut lent = store.database.lend().await?;
     crate::fault::point("settle.before_commit");
     let answer = store.database.within(statement.fetch_optional(lent.connection())).await;

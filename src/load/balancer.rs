@@ -21,6 +21,29 @@ pub enum Kind {
     None,
 }
 
+impl Kind {
+    /// The balancer's name and program.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn look_for(self) -> Result<Option<(&'static str, PathBuf)>, String> {
+        let nginx = || find("nginx").map(|program| ("nginx", program));
+        let haproxy = || find("haproxy").map(|program| ("HAProxy", program));
+        let (wanted, found) = match self {
+            Self::None => return Ok(None),
+            Self::Nginx => ("nginx is not", nginx()),
+            Self::Haproxy => ("HAProxy is not", haproxy()),
+            Self::Auto => ("neither nginx nor HAProxy is", nginx().or_else(haproxy)),
+        };
+        found.map(Some).ok_or_else(|| {
+            format!(
+                "{wanted} installed: install it (Debian: apt-get install nginx), choose another one with --balancer, or let callers \
+                 choose a replica themselves with --balancer none."
+            )
+        })
+    }
+}
+
 /// A running balancer.
 pub struct Balancer {
     child: Child,
@@ -39,25 +62,8 @@ impl Balancer {
     /// # Errors
     /// It is not installed, or does not start.
     pub async fn start(kind: Kind, folder: &Path, ports: &[u16], wait: Duration) -> Result<Option<Self>, String> {
-        let (name, program) = match kind {
-            Kind::None => return Ok(None),
-            Kind::Nginx => ("nginx", find("nginx")),
-            Kind::Haproxy => ("HAProxy", find("haproxy")),
-            Kind::Auto => match find("nginx") {
-                Some(program) => ("nginx", Some(program)),
-                None => ("HAProxy", find("haproxy")),
-            },
-        };
-        let Some(program) = program else {
-            return Err(format!(
-                "{} is not installed: install it (Debian: apt-get install nginx), choose another one with --balancer, or let callers \
-                 choose a replica themselves with --balancer none.",
-                if kind == Kind::Auto {
-                    "neither nginx nor HAProxy"
-                } else {
-                    name
-                }
-            ));
+        let Some((name, program)) = kind.look_for()? else {
+            return Ok(None);
         };
         let port = free_port().map_err(|error| format!("no port is free: {error}"))?;
         let timeout = wait + Duration::from_secs(5);
@@ -134,10 +140,10 @@ impl Balancer {
 }
 
 fn find(program: &str) -> Option<PathBuf> {
+    // Balancers lie in sbin, which is beside the bin that most users have in their PATH.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(program))
+        .flat_map(|folder| [folder.join(program), folder.join("../sbin").join(program)])
         .find(|candidate| candidate.is_file())
 }
 

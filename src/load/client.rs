@@ -62,6 +62,12 @@ impl Client {
         })
     }
 
+    /// Whether anybody answers there.
+    pub async fn is_answered(&self) -> bool {
+        let asked = self.http.get(format!("{}/api/v1/requests", self.base)).send();
+        matches!(tokio::time::timeout(Duration::from_secs(10), asked).await, Ok(Ok(_)))
+    }
+
     /// Makes a write.
     pub async fn write(&self, way: Way, request: &str, write: &Write) -> Reply {
         let mut arguments = write.arguments.clone();

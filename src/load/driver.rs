@@ -16,6 +16,8 @@ use super::workload::{Intent, Manner, Way, Write};
 
 /// How long a caller goes on repeating before it gives up; the checker says what that means.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two repeats of a caller that has no final answer, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What all callers share.
 pub struct Driver {
@@ -31,8 +33,10 @@ pub struct Driver {
     pub visible: AtomicU64,
     /// Requests that had no final answer when their caller's patience ended.
     pub given_up: AtomicU64,
-    /// Set when the run is to end: no new intents, no more waiting between repeats.
+    /// Set when the run is to end: no new intents, and `last_patience` for those that are under way.
     pub stopping: AtomicBool,
+    /// How long an abandoned claim may take, and a call that waits for it.
+    pub last_patience: Duration,
 }
 
 impl Driver {
@@ -85,6 +89,12 @@ impl Driver {
                 sleep(Duration::from_millis(intent.pause_ms)).await;
                 self.find(&intent.request).await;
             }
+            Manner::Abandon { after_ms } => {
+                let leave = Some(Duration::from_millis(after_ms));
+                self.call(intent.ways[0], &intent.request, &intent.write, "first", leave)
+                    .await;
+                return None;
+            }
         }
         self.until_final(intent).await
     }
@@ -92,6 +102,7 @@ impl Driver {
     /// Repeats the same call until its answer is final.
     async fn until_final(&self, intent: &Intent) -> Option<Answer> {
         let began = Instant::now();
+        let mut ending: Option<Instant> = None;
         let mut calls = Calls {
             driver: self,
             intent,
@@ -100,12 +111,13 @@ impl Driver {
         loop {
             let pause = match calls.make(&intent.write, "repeat").await {
                 Reply::Answer(answer) if is_final(&answer) => return Some(answer),
-                Reply::Answer(answer) => answer
-                    .retry_after
-                    .clamp(Duration::from_millis(100), Duration::from_secs(1)),
+                Reply::Answer(answer) => answer.retry_after.clamp(Duration::from_millis(100), LONGEST_PAUSE),
                 Reply::Lost(_) => Duration::from_millis(200),
             };
-            if began.elapsed() > PATIENCE {
+            if self.stopping.load(Ordering::Relaxed) {
+                ending.get_or_insert_with(Instant::now);
+            }
+            if began.elapsed() > PATIENCE || ending.is_some_and(|since| since.elapsed() > self.last_patience) {
                 self.given_up.fetch_add(1, Ordering::Relaxed);
                 return None;
             }

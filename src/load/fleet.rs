@@ -29,11 +29,18 @@ pub struct Replica {
     child: Mutex<Option<Child>>,
 }
 
-/// A port of loopback that is free at the moment.
+/// A port of loopback that is free at the moment, below those that outgoing connections get: a replica that starts again
+/// must not find its port taken by a caller.
 ///
 /// # Errors
 /// None is.
 pub fn free_port() -> std::io::Result<u16> {
+    for _ in 0..200 {
+        let port = fastrand::u16(10_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

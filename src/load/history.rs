@@ -90,6 +90,9 @@ pub enum Record {
         lapsed_ms: u64,
         request: Option<String>,
     },
+    /// A claim that was seen again and again under the same token, for so long by the load test's own clock. Only what is
+    /// longer than a lease and its work is noted.
+    Held { at_us: u64, request: String, held_ms: u64 },
     /// The last line of a run that came to its end.
     End { at_us: u64, interrupted: bool },
 }

@@ -11,6 +11,7 @@ mod proxy;
 mod report;
 mod stage;
 mod summary;
+mod watcher;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ use self::driver::Driver;
 use self::faults::Injector;
 use self::history::{History, Record};
 use self::stage::{Plan, Stage};
+use self::watcher::{quiesce, watch_claims};
 use self::workload::{Manner, SHARED_TICKETS, Way};
 use crate::unpoisoned;
 
@@ -186,6 +188,7 @@ async fn drive(options: &Options, stage: &Arc<Stage>, path: &Path, stop: Cancell
         visible: AtomicU64::new(0),
         given_up: AtomicU64::new(0),
         stopping: AtomicBool::new(false),
+        last_patience: options.lease * 4 + options.work + options.wait + Duration::from_secs(5),
     });
     let tickets = Arc::new(shared_tickets(&driver, options.seed, &run).await?);
     let injector = Arc::new(Injector {
@@ -201,7 +204,11 @@ async fn drive(options: &Options, stage: &Arc<Stage>, path: &Path, stop: Cancell
         let seed = options.seed;
         async move { injector.run(seed).await }
     });
-    let watching = tokio::spawn(watch_claims(stage.database_url.clone(), Arc::clone(&driver)));
+    let watching = tokio::spawn(watch_claims(
+        stage.database_url.clone(),
+        Arc::clone(&driver),
+        options.lease + options.work,
+    ));
     let next = Arc::new(AtomicU64::new(0));
     let callers: Vec<_> = (0..options.callers)
         .map(|_| {
@@ -273,6 +280,11 @@ fn possible(options: &Options, stage: &Stage) -> Vec<Fault> {
 
 /// Tickets to be commented on and set.
 async fn shared_tickets(driver: &Driver, seed: u64, run: &str) -> Result<Vec<String>, String> {
+    if let Some(client) = driver.clients.first()
+        && !client.is_answered().await
+    {
+        return Err("the service does not answer; is it running, at that address?".to_owned());
+    }
     let mut tickets = Vec::new();
     for number in 0..SHARED_TICKETS {
         let mut intent = workload::intent(seed, run, u64::MAX - number, &[]);
@@ -332,54 +344,6 @@ fn progress_bar(options: &Options) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// Looks at the oldest lapsed claim, twice a second.
-async fn watch_claims(url: String, driver: Arc<Driver>) {
-    const SQL: &str = "
-        select r.request_id, (extract(epoch from clock_timestamp() - r.lease_until) * 1000)::bigint
-        from unsettled u join requests r using (principal, request_id)
-        where r.status = 'running' and r.lease_until < clock_timestamp() and r.lease_until > '-infinity'
-        order by r.lease_until limit 1";
-    while !driver.stopping.load(Ordering::Relaxed) {
-        sleep(Duration::from_millis(500)).await;
-        let looked = async {
-            let mut connection = PgConnection::connect(&url).await?;
-            let oldest = sqlx::query_as::<_, (String, i64)>(SQL)
-                .fetch_optional(&mut connection)
-                .await?;
-            connection.close().await?;
-            Ok::<_, sqlx::Error>(oldest)
-        };
-        // While Postgres is down there is nothing to look at.
-        if let Ok(Ok(Some((request, lapsed_ms)))) = tokio::time::timeout(Duration::from_secs(2), looked).await {
-            driver.history.write(&Record::Watched {
-                at_us: driver.history.now_us(),
-                lapsed_ms: u64::try_from(lapsed_ms).unwrap_or(0),
-                request: Some(request),
-            });
-        }
-    }
-}
-
-/// Waits until nothing is unsettled any more, for as long as an abandoned claim may take.
-async fn quiesce(url: &str, options: &Options) {
-    let limit = options.lease * 4 + options.work + Duration::from_secs(5);
-    let began = Instant::now();
-    while began.elapsed() < limit {
-        let unsettled = async {
-            let mut connection = PgConnection::connect(url).await?;
-            let unsettled: i64 = sqlx::query_scalar("select count(*) from unsettled")
-                .fetch_one(&mut connection)
-                .await?;
-            connection.close().await?;
-            Ok::<_, sqlx::Error>(unsettled)
-        };
-        if matches!(unsettled.await, Ok(0)) {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// Writes the page of a run.

@@ -73,6 +73,9 @@ impl Stage {
     }
 
     async fn fill(&mut self, plan: &Plan) -> Result<(), String> {
+        if plan.target.is_none() {
+            plan.balancer.look_for()?;
+        }
         if plan.database_url.is_none() && plan.target.is_none() {
             let cluster = start_postgres(&plan.folder).await?;
             self.database_url = cluster.database_url(DATABASE);

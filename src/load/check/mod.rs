@@ -2,13 +2,19 @@
 //!
 //! It shares no code with the server: it knows what callers were told, what the tables hold, and what must be true of both.
 
-use std::collections::{BTreeMap, HashMap};
+mod late;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use serde_json::Value;
-use sqlx::{Connection, PgConnection};
 
 use super::history::Record;
+
+pub use self::tables::Tables;
 
 /// The rules, in the order of their numbers.
 pub const RULES: [&str; 6] = [
@@ -46,68 +52,6 @@ pub struct Verdict {
     pub complete: bool,
 }
 
-/// A row of the ledger, as far as it is judged.
-#[derive(Debug, sqlx::FromRow)]
-struct Row {
-    request_id: String,
-    status: String,
-    result: Option<String>,
-}
-
-/// An effect in the tables.
-#[derive(Debug, sqlx::FromRow)]
-struct Effect {
-    request_id: String,
-    id: String,
-    /// The text that carries the mark of the arguments.
-    text: String,
-}
-
-/// The tables of a run.
-pub struct Tables {
-    rows: HashMap<String, Row>,
-    effects: HashMap<String, Vec<Effect>>,
-    unsettled: Vec<String>,
-}
-
-impl Tables {
-    /// Reads the tables of the run whose request_ids begin with `run`.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub async fn read(database_url: &str, run: &str) -> Result<Self, sqlx::Error> {
-        let mut connection = PgConnection::connect(database_url).await?;
-        let rows: Vec<Row> =
-            sqlx::query_as("select request_id, status, result from requests where starts_with(request_id, $1)")
-                .bind(run)
-                .fetch_all(&mut connection)
-                .await?;
-        let effects: Vec<Effect> = sqlx::query_as(
-            "select request_id, ticket_id as id, title as text from tickets where starts_with(request_id, $1)
-             union all
-             select request_id, comment_id, left(body, 200) from comments where starts_with(request_id, $1)",
-        )
-        .bind(run)
-        .fetch_all(&mut connection)
-        .await?;
-        connection.close().await?;
-        let mut by_request: HashMap<String, Vec<Effect>> = HashMap::new();
-        for effect in effects {
-            by_request.entry(effect.request_id.clone()).or_default().push(effect);
-        }
-        let unsettled = rows
-            .iter()
-            .filter(|row| row.status == "running")
-            .map(|row| row.request_id.clone())
-            .collect();
-        Ok(Self {
-            rows: rows.into_iter().map(|row| (row.request_id.clone(), row)).collect(),
-            effects: by_request,
-            unsettled,
-        })
-    }
-}
-
 /// A call as the history shows it.
 struct Call {
     at_us: u64,
@@ -124,6 +68,12 @@ struct Told {
     tool: String,
     /// Marks of calls that were refused with conflict.
     conflicts: Vec<String>,
+    /// When the first caller was told done.
+    first_done_us: Option<u64>,
+    /// Every answer: when its call was sent, when it came, what it said.
+    answers: Vec<(u64, u64, String)>,
+    /// Whether a caller was told that it was not done: a refusal of the operation, or `unavailable`.
+    refused: bool,
 }
 
 /// Judges.
@@ -132,6 +82,7 @@ pub struct Checker<'a> {
     tables: &'a Tables,
     verdict: Verdict,
     lease_us: u64,
+    work_us: u64,
     limit_us: u64,
 }
 
@@ -141,23 +92,25 @@ const SLACK_US: u64 = 3_000_000;
 impl<'a> Checker<'a> {
     /// A checker of this history and these tables.
     pub fn new(records: &'a [Record], tables: &'a Tables) -> Self {
-        let (lease_ms, wait_ms, tries) = records
+        let (lease_ms, wait_ms, work_ms, tries) = records
             .iter()
             .find_map(|record| match record {
                 Record::Start {
                     lease_ms,
                     wait_ms,
+                    work_ms,
                     tries,
                     ..
-                } => Some((*lease_ms, *wait_ms, *tries)),
+                } => Some((*lease_ms, *wait_ms, *work_ms, *tries)),
                 _ => None,
             })
-            .unwrap_or((10_000, 20_000, 1));
+            .unwrap_or((10_000, 20_000, 0, 1));
         Self {
             records,
             tables,
             verdict: Verdict::default(),
             lease_us: lease_ms * 1_000,
+            work_us: work_ms * 1_000,
             // A balancer gives up on a silent replica 5 s after its wait and asks the next one.
             limit_us: tries * (wait_ms * 1_000 + 5_000_000) + SLACK_US,
         }
@@ -175,7 +128,8 @@ impl<'a> Checker<'a> {
             self.ledger_of(request, told);
         }
         self.orphans();
-        self.unsettled();
+        self.late_joins(&told);
+        self.unsettled(&told);
         self.verdict.violations.sort_by_key(|violation| violation.rule);
         self.verdict
     }
@@ -232,8 +186,10 @@ impl<'a> Checker<'a> {
                         self.broken(5, &call.request.clone(), found);
                     }
                     let known = told.entry(call.request.clone()).or_default();
+                    known.answers.push((call.at_us, *at_us, outcome.clone()));
                     match outcome.as_str() {
                         "done" => {
+                            known.first_done_us.get_or_insert(*at_us);
                             known.tool.clone_from(&call.tool);
                             let result = result.clone().unwrap_or_default();
                             known
@@ -241,7 +197,8 @@ impl<'a> Checker<'a> {
                                 .push((Some(call.mark.clone()), result, *replayed == Some(false)));
                         }
                         "conflict" => known.conflicts.push(call.mark.clone()),
-                        _ => {}
+                        "in_progress" | "none" => {}
+                        _ => known.refused = true,
                     }
                 }
                 Record::Lost { .. } => self.verdict.calls += 1,
@@ -256,7 +213,7 @@ impl<'a> Checker<'a> {
                         .done
                         .push((None, result.clone(), false));
                 }
-                Record::End { .. } => self.verdict.complete = true,
+                Record::End { interrupted, .. } => self.verdict.complete = !interrupted,
                 _ => {}
             }
         }
@@ -279,7 +236,7 @@ impl<'a> Checker<'a> {
             let (Some(mark), [effect]) = (mark, effects) else {
                 continue;
             };
-            if creates && !carries(effect, mark) {
+            if creates && !effect.carries(mark) {
                 self.broken(
                     1,
                     request,
@@ -302,6 +259,15 @@ impl<'a> Checker<'a> {
             bare.remove("possible_duplicate_of");
             bare
         };
+        let moments: BTreeSet<_> = told
+            .done
+            .iter()
+            .filter_map(|(_, result, _)| result.get("answered_at")?.as_str())
+            .collect();
+        if moments.len() > 1 {
+            let moments: Vec<_> = moments.into_iter().collect();
+            self.broken(2, request, format!("answered at {}", moments.join(" and at ")));
+        }
         let mut different = told.done.iter().map(|(_, result, _)| bare(result)).collect::<Vec<_>>();
         different.dedup();
         if different.len() > 1 {
@@ -318,7 +284,7 @@ impl<'a> Checker<'a> {
         let tables = self.tables;
         for mark in &told.conflicts {
             let effects = tables.effects.get(request).map_or(&[][..], Vec::as_slice);
-            if let Some(effect) = effects.iter().find(|effect| carries(effect, mark)) {
+            if let Some(effect) = effects.iter().find(|effect| effect.carries(mark)) {
                 self.broken(
                     3,
                     request,
@@ -381,47 +347,4 @@ impl<'a> Checker<'a> {
             }
         }
     }
-
-    /// Rule 5, for claims.
-    fn unsettled(&mut self) {
-        if self.verdict.complete {
-            for request in self.tables.unsettled.clone() {
-                self.broken(5, &request, "its claim is still unsettled at the end of the run");
-            }
-        }
-        // While Postgres is disturbed nothing is taken over, on purpose; and for a lease afterwards.
-        let quiet_us = 3 * self.lease_us;
-        let mut disturbed_us = None;
-        for record in self.records {
-            match record {
-                Record::Fault { at_us, fault, .. } if fault.starts_with("pg-") || fault.starts_with("db-") => {
-                    disturbed_us = Some(*at_us);
-                }
-                Record::Watched {
-                    at_us,
-                    lapsed_ms,
-                    request: Some(request),
-                } => {
-                    let quiet = disturbed_us.is_none_or(|disturbed| at_us.saturating_sub(disturbed) > quiet_us);
-                    if quiet && lapsed_ms * 1_000 > 2 * self.lease_us + SLACK_US {
-                        self.broken(
-                            5,
-                            request,
-                            format!("its claim had lapsed for {lapsed_ms} ms and was not taken over"),
-                        );
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-/// Whether an effect carries the mark of some arguments.
-fn carries(effect: &Effect, mark: &str) -> bool {
-    effect
-        .text
-        .lines()
-        .next()
-        .is_some_and(|line| line == format!("load {mark}"))
 }

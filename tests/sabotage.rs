@@ -1,0 +1,200 @@
+//! The load test notices a broken ledger: each way to break it is caught by the rule that it breaks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::load::{Ended, Folder, command, run, turn};
+
+/// A way to break the ledger, the load that shows it, and the rule that it breaks at least.
+struct Sabotage {
+    kind: &'static str,
+    rule: u64,
+    load: &'static [&'static str],
+}
+
+/// Nothing is killed; duplicates, repeats and leaving callers suffice. The wait is longer than any join may take.
+const CALM: &[&str] = &[
+    "--faults",
+    "none",
+    "--calls",
+    "600",
+    "--at-least",
+    "3",
+    "--lease-ms",
+    "1000",
+    "--wait-ms",
+    "12000",
+    "--work-ms",
+    "100",
+];
+/// Replicas stand still past their lease while others take their claims over.
+const PAUSES: &[&str] = &[
+    "--faults",
+    "pause",
+    "--fault-every-ms",
+    "300",
+    "--each-fault",
+    "5",
+    "--calls",
+    "600",
+    "--lease-ms",
+    "1000",
+    "--wait-ms",
+    "6000",
+    "--work-ms",
+    "200",
+];
+/// Replicas die, and their connections to Postgres break in the middle of an answer.
+const DEATHS: &[&str] = &[
+    "--faults",
+    "kill,db-cut-after",
+    "--fault-every-ms",
+    "400",
+    "--calls",
+    "600",
+    "--at-least",
+    "12",
+    "--lease-ms",
+    "1000",
+    "--wait-ms",
+    "6000",
+    "--work-ms",
+    "50",
+];
+/// Replicas die, and nothing else is wrong.
+const KILLS: &[&str] = &[
+    "--faults",
+    "kill",
+    "--fault-every-ms",
+    "400",
+    "--calls",
+    "300",
+    "--at-least",
+    "12",
+    "--lease-ms",
+    "1000",
+    "--wait-ms",
+    "6000",
+    "--work-ms",
+    "50",
+];
+
+/// What breaks, and which rule of SPEC section 5 catches it:
+///
+/// 1. at most one effect, 2. one result, fresh once, 3. no effect of a lost lease, 4. ledger and results agree, 5. no endless
+///    wait or claim.
+const TABLE: [Sabotage; 7] = [
+    Sabotage {
+        kind: "no-fence",
+        rule: 1,
+        load: PAUSES,
+    },
+    Sabotage {
+        kind: "attempt-for-token",
+        rule: 2,
+        load: CALM,
+    },
+    Sabotage {
+        kind: "no-row-check",
+        rule: 1,
+        load: CALM,
+    },
+    Sabotage {
+        kind: "workers-clock",
+        rule: 5,
+        load: KILLS,
+    },
+    Sabotage {
+        kind: "no-notify",
+        rule: 5,
+        load: CALM,
+    },
+    Sabotage {
+        kind: "release-on-disconnect",
+        rule: 5,
+        load: CALM,
+    },
+    Sabotage {
+        kind: "effect-outside",
+        rule: 1,
+        load: DEATHS,
+    },
+];
+
+/// The longest that a run may take to show a sabotage.
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn every_sabotage_is_caught_by_the_rule_that_it_breaks() {
+    let program = build().await;
+    let mut lines = Vec::new();
+    let mut wrong = Vec::new();
+    for Sabotage { kind, rule, load } in &TABLE {
+        let ended = load_with(&program, kind, load).await;
+        let rules = ended.rules();
+        lines.push(format!(
+            "{kind:<22} rule {rule}; broken: {rules:?}, in {:.0?}",
+            ended.took
+        ));
+        let caught = ended.output.status.code() == Some(1) && rules.contains(rule);
+        if !caught || ended.took > LIMIT || !repeatable(&ended) {
+            wrong.push(format!("{kind} is not caught by rule {rule}:\n{}", ended.said()));
+        }
+    }
+    println!("{}", lines.join("\n"));
+    assert!(wrong.is_empty(), "{}\n{}", lines.join("\n"), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn the_same_loads_without_a_sabotage_break_no_rule() {
+    let program = build().await;
+    for load in [CALM, PAUSES, DEATHS, KILLS] {
+        let ended = load_with(&program, "", load).await;
+        assert!(ended.output.status.success(), "{load:?}: {}", ended.said());
+        assert_eq!(ended.rules(), [0; 0], "{}", ended.said());
+        assert!(ended.summary["calls"].as_u64() >= Some(300), "{}", ended.said());
+    }
+}
+
+/// Whether a failing run says how to run it again.
+fn repeatable(ended: &Ended) -> bool {
+    let seed = format!("ticket-ledger load --seed {}", ended.summary["seed"]);
+    String::from_utf8_lossy(&ended.output.stderr).contains(&seed)
+}
+
+async fn load_with(program: &str, kind: &str, load: &[&str]) -> Ended {
+    let _turn = turn().await;
+    let folder = Folder::new();
+    let mut command = command(program, load);
+    command.arg("--out").arg(&folder.0);
+    if !kind.is_empty() {
+        command.env("TICKET_LEDGER_SABOTAGE", kind);
+    }
+    run(command).await
+}
+
+/// Builds the program that can be sabotaged, beside the sound one: only this crate is compiled again, and nothing that this
+/// test runs from is replaced.
+async fn build() -> String {
+    let _turn = turn().await;
+    let sound = Path::new(env!("CARGO_BIN_EXE_ticket-ledger"));
+    let target = sound.ancestors().nth(2).expect("the target directory");
+    let built = tokio::process::Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args([
+            "build",
+            "--quiet",
+            "--features",
+            "sabotage",
+            "--bin",
+            "ticket-ledger-sabotaged",
+            "--target-dir",
+        ])
+        .arg(target)
+        .status()
+        .await
+        .expect("cargo runs");
+    assert!(built.success());
+    let program = target.join("debug/ticket-ledger-sabotaged");
+    program.to_str().expect("a path").to_owned()
+}
