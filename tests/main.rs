@@ -33,6 +33,7 @@ mod locks;
 mod model;
 mod operator;
 mod outage;
+mod protocol;
 mod readme;
 mod replay;
 mod retention;
