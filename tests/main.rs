@@ -37,6 +37,7 @@ mod model;
 mod official_clients;
 mod operator;
 mod outage;
+mod protocol;
 mod readme;
 mod replay;
 mod retention;

@@ -164,7 +164,7 @@ fn nothing_in_the_program_panics_on_purpose() {
 #[test]
 fn no_file_is_too_long_to_read() {
     let mut long = Vec::new();
-    for path in ["src", "tests", "migrations"].into_iter().flat_map(files) {
+    for path in ["src", "tests", "examples", "migrations"].into_iter().flat_map(files) {
         let lines = read(&path).lines().count();
         if lines > LONGEST_FILE {
             long.push(format!("{path}: {lines} lines"));
@@ -252,6 +252,7 @@ fn migrations_are_numbered_without_gaps() {
 const LISTED: &[(&str, &[&str])] = &[
     (".ci/", &["run"]),
     ("src/", &[".rs", ".sql"]),
+    ("examples/", &[".rs"]),
     (
         "tests/",
         &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap", ".sql"],
