@@ -9,6 +9,7 @@
 mod support;
 
 mod batches;
+mod bench;
 mod claim_sql;
 mod cluster;
 mod config;

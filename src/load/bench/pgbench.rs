@@ -20,7 +20,7 @@ pub const TABLE: &str = "
     )";
 
 const SCRIPT: &str = "\
-insert into bench_plain values (gen_random_uuid()::text, 'Ticket of pgbench number :client_id', \
+insert into bench_plain values (gen_random_uuid()::text, 'Ticket of a client that is pgbench itself', \
 'The printer on the second floor has caught fire again, and the one beside it does not look well either. \
 Somebody has put a blanket over both of them; please send whoever mended the first one in spring.', \
 'open', clock_timestamp(), 'anonymous', gen_random_uuid()::text);
