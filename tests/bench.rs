@@ -47,7 +47,9 @@ async fn a_bench_measures_every_cell_and_every_wait_that_it_names() {
     let cells = report["cells"].as_array().expect("cells");
     let unmeasured = report["unmeasured"].as_array().expect("what was not measured");
     // Some machines have a server without pgbench; then that is said, and only that.
-    let without_pgbench = unmeasured.iter().any(|said| said.as_str().is_some_and(|said| said.contains("pgbench")));
+    let without_pgbench = unmeasured
+        .iter()
+        .any(|said| said.as_str().is_some_and(|said| said.contains("pgbench")));
     assert_eq!(unmeasured.len(), usize::from(without_pgbench), "{unmeasured:?}");
     let mut wanted = vec![
         ("create_ticket, POSSIBLE_DUPLICATES=false", 64),

@@ -32,8 +32,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .25rem 1rem .25rem 0; vertical-align: top; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 td { overflow-wrap: anywhere; }
-.chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 640px; height: auto; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+.chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 800px; height: auto; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .grid { stroke: var(--line); } .a, .b { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; }
 .a { stroke: var(--a); } .b { stroke: var(--b); stroke-dasharray: 5 3; } .fault { stroke: var(--fault); stroke-opacity: .25; }
 .mark { stroke: var(--fault); stroke-width: 3; }
@@ -122,7 +122,7 @@ fn table(summary: &Summary) -> String {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         let parts: Vec<_> = counts
             .iter()
-            .map(|(name, count)| format!("{} {count}", escape(name)))
+            .map(|(name, count)| format!("{}\u{a0}{count}", escape(name)))
             .collect();
         parts.join(", ")
     };
@@ -152,7 +152,7 @@ fn table(summary: &Summary) -> String {
         (
             "Latency",
             format!(
-                "p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, longest {:.1} ms",
+                "p50\u{a0}{:.1}\u{a0}ms, p90\u{a0}{:.1}\u{a0}ms, p99\u{a0}{:.1}\u{a0}ms, longest\u{a0}{:.1}\u{a0}ms",
                 latency.p50, latency.p90, latency.p99, latency.max
             ),
         ),
@@ -308,7 +308,7 @@ fn chart(title: &str, a: &[Option<f64>], b: &[Option<f64>], faults: &[Struck], s
             let _ = write!(svg, "{pen}{x:.1} {y:.1}");
             if pen == 'M' {
                 // A point by itself would not be drawn.
-                let _ = write!(svg, "h.1");
+                let _ = write!(svg, "h2");
             }
             pen = 'L';
         }
