@@ -10,6 +10,7 @@ mod support;
 
 mod balancer;
 mod batches;
+mod bench;
 mod claim_sql;
 mod cluster;
 mod config;

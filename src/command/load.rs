@@ -35,6 +35,27 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
+    /// Measures the service beside pgbench on one Postgres, and how long waiters wait
+    Bench(BenchArguments),
+}
+
+#[derive(Debug, Args)]
+struct BenchArguments {
+    /// How long each cell is measured in each round
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+
+    /// How often everything is measured; what is printed are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    rounds: u64,
+
+    /// Where data and logs are put; on the disk that is to be measured
+    #[arg(long, default_value = "bench-run")]
+    out: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -117,6 +138,7 @@ struct RunArguments {
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     crate::telemetry::start_at(crate::config::LogFormat::Text, "warn");
     let (judged, output, again) = match arguments.action {
+        Some(Action::Bench(arguments)) => return bench(arguments).await,
         Some(Action::Check {
             history,
             database_url,
@@ -139,6 +161,24 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::from(1)
     })
+}
+
+async fn bench(arguments: BenchArguments) -> Result<ExitCode, Failure> {
+    let options = load::bench::Options {
+        folder: arguments.out,
+        seconds: arguments.seconds,
+        rounds: usize::try_from(arguments.rounds)?,
+        progress: true,
+    };
+    let report = load::bench::run(options, stop_on_signals()?)
+        .await
+        .map_err(Failure::new)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(summary: &Summary, json: bool, again: &str) -> Result<(), Failure> {

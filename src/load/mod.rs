@@ -1,6 +1,7 @@
 //! The load test: replicas, a real balancer, clients, faults, and a check of the whole history.
 
 mod balancer;
+pub mod bench;
 mod check;
 mod client;
 mod driver;
@@ -300,7 +301,10 @@ async fn shared_tickets(driver: &Driver, seed: u64, run: &str) -> Result<Vec<Str
 /// Waits until there were enough calls, time and faults; true when it was interrupted.
 async fn until_enough(options: &Options, driver: &Driver, injector: &Injector, stop: &CancellationToken) -> bool {
     let began = Instant::now();
-    let bar = progress_bar(options);
+    let bar = progress_bar(options.calls, options.progress);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} calls, {msg}") {
+        bar.set_style(style);
+    }
     let interrupted = loop {
         tokio::select! {
             () = sleep(Duration::from_millis(200)) => {}
@@ -331,16 +335,14 @@ async fn until_enough(options: &Options, driver: &Driver, injector: &Injector, s
     interrupted
 }
 
-fn progress_bar(options: &Options) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(
-        Some(options.calls),
-        if options.progress {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        },
-    );
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} calls, {msg}") {
+fn progress_bar(length: u64, shown: bool) -> ProgressBar {
+    let target = if shown {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
         bar.set_style(style);
     }
     bar

@@ -46,7 +46,8 @@ pub struct Stage {
     pub bases: Vec<String>,
 }
 
-const DATABASE: &str = "ticket_ledger";
+/// The ledger's database on a private Postgres.
+pub const DATABASE: &str = "ticket_ledger";
 
 impl Stage {
     /// Starts everything.
@@ -138,7 +139,22 @@ impl Stage {
 /// # Errors
 /// A sentence.
 pub async fn start_postgres(folder: &Path) -> Result<PrivateCluster, String> {
-    let cluster = PrivateCluster::start(&folder.join("postgres"), &Options::default())
+    start_postgres_with(folder, &[]).await
+}
+
+/// The same, with settings of the server's.
+///
+/// # Errors
+/// A sentence.
+pub async fn start_postgres_with(folder: &Path, settings: &[(&str, &str)]) -> Result<PrivateCluster, String> {
+    let options = Options {
+        settings: settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Options::default()
+    };
+    let cluster = PrivateCluster::start(&folder.join("postgres"), &options)
         .await
         .map_err(|error| error.to_string())?;
     crate::postgres::make_database(&cluster.database_url("postgres"), DATABASE)
