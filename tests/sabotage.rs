@@ -27,6 +27,19 @@ const CALM: &[&str] = &[
     "--work-ms",
     "100",
 ];
+/// Callers leave during the work, and some of them for good.
+const LEAVING: &[&str] = &[
+    "--faults",
+    "none",
+    "--calls",
+    "1500",
+    "--lease-ms",
+    "1000",
+    "--wait-ms",
+    "6000",
+    "--work-ms",
+    "200",
+];
 /// Replicas stand still past their lease while others take their claims over.
 const PAUSES: &[&str] = &[
     "--faults",
@@ -74,7 +87,7 @@ const KILLS: &[&str] = &[
     "--lease-ms",
     "1000",
     "--wait-ms",
-    "6000",
+    "3000",
     "--work-ms",
     "50",
 ];
@@ -112,7 +125,7 @@ const TABLE: [Sabotage; 7] = [
     Sabotage {
         kind: "release-on-disconnect",
         rule: 5,
-        load: CALM,
+        load: LEAVING,
     },
     Sabotage {
         kind: "effect-outside",
@@ -148,7 +161,7 @@ async fn every_sabotage_is_caught_by_the_rule_that_it_breaks() {
 #[tokio::test]
 async fn the_same_loads_without_a_sabotage_break_no_rule() {
     let program = build().await;
-    for load in [CALM, PAUSES, DEATHS, KILLS] {
+    for load in [CALM, LEAVING, PAUSES, DEATHS, KILLS] {
         let ended = load_with(&program, "", load).await;
         assert!(ended.output.status.success(), "{load:?}: {}", ended.said());
         assert_eq!(ended.rules(), [0; 0], "{}", ended.said());
@@ -186,7 +199,7 @@ async fn build() -> String {
             "--quiet",
             "--features",
             "sabotage",
-            "--bin",
+            "--example",
             "ticket-ledger-sabotaged",
             "--target-dir",
         ])
@@ -195,6 +208,6 @@ async fn build() -> String {
         .await
         .expect("cargo runs");
     assert!(built.success());
-    let program = target.join("debug/ticket-ledger-sabotaged");
+    let program = target.join("debug/examples/ticket-ledger-sabotaged");
     program.to_str().expect("a path").to_owned()
 }
