@@ -87,8 +87,8 @@ pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
         40..55 => Manner::Model,
         55..65 => Manner::Careless { times: rng.u32(2..6) },
         65..80 => Manner::Concurrent { callers: rng.u32(2..6) },
-        80..90 => Manner::Reuse,
-        90..96 => Manner::Leave {
+        80..88 => Manner::Reuse,
+        88..94 => Manner::Leave {
             after_ms: rng.u64(0..120),
         },
         _ => Manner::Abandon {
