@@ -47,7 +47,7 @@ pub(super) struct Memory {
     mine: Vec<(Token, Moment)>,
     /// A waiter takes over at most once.
     took_over: bool,
-    invisible_polls: u32,
+    unseen_polls: u32,
 }
 
 impl Memory {
@@ -169,16 +169,14 @@ impl Flight {
             }
             Look::Nothing { too_old: false } => {
                 // A rival holds the key's lock and has not committed, or a row was swept between two statements.
-                let pause = backoff(POLL_INVISIBLE, memory.invisible_polls);
-                memory.invisible_polls += 1;
-                self.pause(pause).await?;
+                self.pause_unseen(memory).await?;
                 return Ok(Step::Enter);
             }
         };
-        memory.invisible_polls = 0;
         if let Phase::Released = seen.phase {
             return self.reclaim(memory, seen.token).await;
         }
+        memory.unseen_polls = 0;
         if seen.fingerprint.first() != Some(&Fingerprint::VERSION) {
             return Err(Verdict::Unavailable(Unavailable::NewerRelease).into());
         }
@@ -204,6 +202,13 @@ impl Flight {
         }
     }
 
+    /// Waits a little before another look at what a rival holds, longer each time.
+    async fn pause_unseen(&self, memory: &mut Memory) -> Result<(), End> {
+        let pause = backoff(POLL_INVISIBLE, memory.unseen_polls);
+        memory.unseen_polls += 1;
+        self.pause(pause).await
+    }
+
     async fn reclaim(&self, memory: &mut Memory, released: Token) -> Result<Step, End> {
         let token = self.draw().await?;
         let sent = Moment::now();
@@ -214,7 +219,7 @@ impl Flight {
                 Ok(true) => return Ok(Step::Attempt { token, sent }),
                 Ok(false) => {
                     // Locked, or somebody else's by now.
-                    self.pause(POLL_INVISIBLE.0).await?;
+                    self.pause_unseen(memory).await?;
                     return Ok(Step::Look);
                 }
                 Err(error) => self.bear(&mut patience, error).await?,
