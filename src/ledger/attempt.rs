@@ -6,11 +6,12 @@ use futures_util::FutureExt;
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::claim::Look;
 use super::effect::NotPrepared;
 use super::flight::{End, Flight, Patience};
 use super::lease::{Kept, Leases};
 use super::settle::{Item, Outcome, hand_back, release, settle};
-use super::state::{Token, Unavailable, Verdict};
+use super::state::{Phase, Token, Unavailable, Verdict};
 use crate::clock::Moment;
 use crate::postgres::{DatabaseError, Heard};
 
@@ -95,8 +96,15 @@ impl Flight {
         loop {
             match release(self.store(), &self.intent.key, self.key_hash, token).await {
                 Ok(true) => return Ok(Some(verdict)),
-                // Lost, or released by a statement whose answer did not arrive; this attempt failed all the same.
-                Ok(false) => return Ok(Some(verdict)),
+                // Released by a statement whose answer did not arrive, or lost: then it may be done by now, and its caller
+                // is a waiter like any other.
+                Ok(false) => {
+                    let is_ours = match self.look().await? {
+                        Look::Row(seen) => seen.token == token && matches!(seen.phase, Phase::Released),
+                        Look::Nothing { .. } => false,
+                    };
+                    return Ok(is_ours.then_some(verdict));
+                }
                 Err(error) => {
                     if let Some(end) = self.hold_on(&mut patience, kept, token, &error).await? {
                         return Ok(end);

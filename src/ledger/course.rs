@@ -92,9 +92,9 @@ impl Flight {
             .await
         {
             Ok(Ok(made)) => made,
-            Ok(Err(NotPrepared::Refused(refused))) => return Err(Verdict::Refused(refused).into()),
-            Ok(Err(NotPrepared::Failed(reason))) => return Err(self.fault(&reason)),
-            Err(_) => return Err(self.fault("the operation panicked")),
+            Ok(Err(NotPrepared::Refused(refused))) => return self.stay_out(Verdict::Refused(refused)).await,
+            Ok(Err(NotPrepared::Failed(reason))) => return self.stay_out(self.fault_verdict(&reason)).await,
+            Err(_) => return self.stay_out(self.fault_verdict("the operation panicked")).await,
         };
         let item = self.item(token, made);
         memory.mine.push((token, Moment::now()));
@@ -120,6 +120,16 @@ impl Flight {
         }
     }
 
+    /// An attempt that failed before it claimed. That is the answer if the request is free; otherwise what became of the
+    /// request is, so that nobody is told that nothing was done when it was.
+    async fn stay_out(&self, failed: Verdict) -> Result<Entry, End> {
+        Ok(match self.look().await? {
+            Look::Nothing { too_old: false } => Entry::Verdict(failed),
+            Look::Row(seen) if matches!(seen.phase, Phase::Released) => Entry::Verdict(failed),
+            seen => Entry::Look(seen),
+        })
+    }
+
     async fn enter_with_claim(&self, memory: &mut Memory, token: Token) -> Result<Entry, End> {
         let mut patience = Patience::default();
         let sent = Moment::now();
@@ -133,7 +143,7 @@ impl Flight {
         }
     }
 
-    async fn look(&self) -> Result<Look, End> {
+    pub(super) async fn look(&self) -> Result<Look, End> {
         let mut patience = Patience::default();
         loop {
             match look(self.store(), &[(&self.intent.key, self.intent.minted_ms)]).await {
@@ -192,6 +202,10 @@ impl Flight {
     }
 
     async fn reclaim(&self, memory: &mut Memory, released: Token) -> Result<Step, End> {
+        if self.ledger.retire_if_unwanted(self) {
+            // Whoever wanted it has left, and may have been told elsewhere that it was refused.
+            return Err(End::Unwanted);
+        }
         let token = self.draw().await?;
         let sent = Moment::now();
         memory.mine.push((token, sent));
