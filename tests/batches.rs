@@ -1,4 +1,4 @@
-//! SPEC section 1, classes, and the traps of batches: what arrives together is settled together, and fails alone.
+//! What arrives together is settled together, and fails alone.
 
 use std::collections::HashSet;
 

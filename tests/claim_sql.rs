@@ -1,4 +1,4 @@
-//! SPEC rule 4 and the traps of claiming in SQL: no statement waits for another request.
+//! The traps of claiming in SQL: no statement waits for another request.
 
 use futures_util::future::join_all;
 

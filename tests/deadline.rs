@@ -1,4 +1,4 @@
-//! SPEC rule 8: every caller is answered within the wait, and the work goes on.
+//! Every caller is answered within the wait, and the work goes on.
 
 use std::time::{Duration, Instant};
 

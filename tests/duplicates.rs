@@ -1,4 +1,4 @@
-//! SPEC rule 14: a creation that happened a moment ago under another request_id is told, and nothing is undone.
+//! A creation that happened a moment ago under another request_id is told, and nothing is undone.
 
 use serde_json::{Value, json};
 use tokio::process::Command;

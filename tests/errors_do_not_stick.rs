@@ -1,7 +1,10 @@
-//! SPEC rule 10: a refusal or a failure that changed nothing frees the key, for other arguments too.
+//! A refusal or a failure that changed nothing frees the key, for other arguments too.
+
+use std::time::Duration;
 
 use serde_json::json;
 
+use crate::support::DEADLINE;
 use crate::support::calls::ticket;
 use crate::support::in_process::{Ending, InProcess, Knobs, note, notes};
 use crate::support::scene::Scene;
@@ -147,4 +150,79 @@ async fn a_released_row_keeps_no_arguments_and_counts_its_attempts_on() {
     let done = scene.row("k").await.expect("a row");
     assert_eq!((done.attempt, done.lapses), (2, 0));
     assert!(done.token > released.token, "a token is never used twice");
+}
+
+#[tokio::test]
+async fn a_failure_before_the_claim_is_not_told_of_a_request_that_is_done() {
+    let scene = Scene::new().await;
+    let house = InProcess::start(&scene, Knobs::default()).await;
+    let first = house.call("anna", "note", note("k")).await;
+    assert_eq!(first.what, "done");
+    for ending in [Ending::Refuses, Ending::Fails, Ending::Panics] {
+        house.script.tell("k", ending);
+        let again = house.call("anna", "note", note("k")).await;
+        assert_eq!(
+            (again.what, &again.body["text"]),
+            ("replayed", &json!("k")),
+            "{ending:?}"
+        );
+    }
+}
+
+/// What somebody else does to a claim whose holder is cut off from its row.
+async fn behind_its_back(scene: &Scene, sql: &'static str) {
+    sqlx::raw_sql(sql).execute(&scene.sql).await.expect("a change");
+}
+
+/// A ledger that will not look after its leases for a long time.
+async fn unsuspecting(scene: &Scene) -> InProcess {
+    let mut knobs = Knobs::default();
+    knobs.limits.lease = Duration::from_secs(300);
+    let house = InProcess::start(scene, knobs).await;
+    house.script.tell("k", Ending::Holds);
+    house
+}
+
+#[tokio::test]
+async fn an_attempt_that_fails_after_it_lost_its_claim_tells_what_the_other_one_did() {
+    let scene = Scene::new().await;
+    let here = unsuspecting(&scene).await;
+    let late = here.spawn("anna", "note_slowly", note("k"));
+    scene.until("k", "running").await;
+    behind_its_back(
+        &scene,
+        "update requests set lease_until = clock_timestamp() - interval '1 ms'",
+    )
+    .await;
+    let there = InProcess::start(&scene, Knobs::default()).await;
+    assert_eq!(
+        there.call("anna", "note_slowly", note("k")).await.body["status"],
+        "done"
+    );
+    here.script.tell("k", Ending::Refuses);
+    let told = late.await.expect("an answer");
+    assert_eq!((told.what, &told.body["text"]), ("replayed", &json!("k")));
+    assert_eq!(notes(&scene).await, 1);
+}
+
+#[tokio::test]
+async fn a_request_that_was_refused_elsewhere_is_not_run_again_for_callers_that_have_left() {
+    let scene = Scene::new().await;
+    let here = unsuspecting(&scene).await;
+    let call = here.spawn("anna", "note_slowly", note("k"));
+    scene.until("k", "running").await;
+    call.abort();
+    assert!(call.await.is_err(), "its caller has left");
+    behind_its_back(
+        &scene,
+        "update requests set token = -token, status = 'released', settled_at = clock_timestamp(),
+                             lease_until = null, arguments = null",
+    )
+    .await;
+    here.script.tell("k", Ending::Goes);
+    // Comes back when every flight has ended.
+    here.service.ledger.drain(DEADLINE).await;
+    assert_eq!(here.script.begun(), 1);
+    assert_eq!(scene.row("k").await.expect("a row").status, "released");
+    assert_eq!(notes(&scene).await, 0);
 }

@@ -1,4 +1,4 @@
-//! SPEC rule 3: what makes two calls the same call.
+//! What makes two calls the same call.
 
 use futures_util::future::join;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! SPEC rule 7: a waiter is answered when the attempt settles, wherever it waits.
+//! A waiter is answered when the attempt settles, wherever it waits.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! SPEC rule 11: a caller that leaves stops waiting and nothing else.
+//! A caller that leaves stops waiting and nothing else.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! SPEC rule 5, its end: what lapsed five times is failed until an operator allows a retry, and every such act is audited.
+//! What lapsed five times is failed until an operator allows a retry, and every such act is audited.
 
 use serde_json::{Value, json};
 use tokio::process::Command;

@@ -1,4 +1,4 @@
-//! SPEC rule 9: an answer that was recorded never changes.
+//! An answer that was recorded never changes.
 
 use serde_json::{Value, json};
 use ticket_ledger::operation::answer::{Code, Refusal};

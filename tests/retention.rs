@@ -1,4 +1,4 @@
-//! SPEC rule 13: how long results and keys are kept, what is told afterwards, and how the sweep goes about it.
+//! How long results and keys are kept, what is told afterwards, and how the sweep goes about it.
 
 use std::time::{Duration, SystemTime};
 

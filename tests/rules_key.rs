@@ -1,4 +1,4 @@
-//! SPEC rules 1 and 2: what a request_id may be, and whose it is.
+//! What a request_id may be, and whose it is.
 
 use proptest::prelude::*;
 use serde_json::json;

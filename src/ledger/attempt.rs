@@ -1,16 +1,18 @@
 //! An attempt: the work under a claim, and its end.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::claim::Look;
 use super::effect::NotPrepared;
 use super::flight::{End, Flight, Patience};
 use super::lease::{Kept, Leases};
 use super::settle::{Item, Outcome, hand_back, release, settle};
-use super::state::{Token, Unavailable, Verdict};
+use super::state::{Phase, Token, Unavailable, Verdict};
 use crate::clock::Moment;
 use crate::postgres::{DatabaseError, Heard};
 use crate::sabotage;
@@ -22,6 +24,7 @@ impl Flight {
         *crate::unpoisoned(self.lapses_at.lock()) = Some(Moment::now().after(self.store().limits.lease));
         let stop = kept.lost().child_token();
         let arguments = self.arguments()?;
+        self.working.store(true, Ordering::Relaxed);
         let prepared = tokio::select! {
             biased;
             () = kept.lost().cancelled() => return Ok(None),
@@ -31,6 +34,7 @@ impl Flight {
                 return self.free(&kept, token, Verdict::InProgress { lease_left: None }).await;
             }
         };
+        self.working.store(false, Ordering::Relaxed);
         crate::fault::point("work.done");
         let failed = match prepared {
             Ok(Ok(made)) => return self.finish(&kept, self.item(token, made)).await,
@@ -99,8 +103,15 @@ impl Flight {
         loop {
             match release(self.store(), &self.intent.key, self.key_hash, token).await {
                 Ok(true) => return Ok(Some(verdict)),
-                // Lost, or released by a statement whose answer did not arrive; this attempt failed all the same.
-                Ok(false) => return Ok(Some(verdict)),
+                // Released by a statement whose answer did not arrive, or lost: then it may be done by now, and its caller
+                // is a waiter like any other.
+                Ok(false) => {
+                    let is_ours = match self.look().await? {
+                        Look::Row(seen) => seen.token == token && matches!(seen.phase, Phase::Released),
+                        Look::Nothing { .. } => false,
+                    };
+                    return Ok(is_ours.then_some(verdict));
+                }
                 Err(error) => {
                     if let Some(end) = self.hold_on(&mut patience, kept, token, &error).await? {
                         return Ok(end);

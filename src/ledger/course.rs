@@ -146,7 +146,7 @@ impl Flight {
         }
     }
 
-    async fn look(&self) -> Result<Look, End> {
+    pub(super) async fn look(&self) -> Result<Look, End> {
         let mut patience = Patience::default();
         loop {
             match look(self.store(), &[(&self.intent.key, self.intent.minted_ms)]).await {
@@ -210,6 +210,10 @@ impl Flight {
     }
 
     async fn reclaim(&self, memory: &mut Memory, released: Token) -> Result<Step, End> {
+        if self.ledger.retire_if_unwanted(self) {
+            // Whoever wanted it has left, and may have been told elsewhere that it was refused.
+            return Err(End::Unwanted);
+        }
         let token = self.draw().await?;
         let sent = Moment::now();
         memory.mine.push((token, sent));

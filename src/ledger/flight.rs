@@ -4,6 +4,7 @@
 //! board it and leave it as they like; an attempt that has a claim goes on without them.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub(super) struct Flight {
     verdict: watch::Sender<Option<Verdict>>,
     /// When the lease of the attempt that is waited for lapses, as far as known.
     pub(super) lapses_at: Mutex<Option<Moment>>,
+    /// Whether an attempt of this replica is at work under its claim.
+    pub(super) working: AtomicBool,
 }
 
 impl Flight {
@@ -73,6 +76,7 @@ impl Flight {
             ledger: Arc::clone(ledger),
             verdict: watch::Sender::new(None),
             lapses_at: Mutex::new(None),
+            working: AtomicBool::new(false),
         }
     }
 
@@ -83,6 +87,10 @@ impl Flight {
 
     pub(super) fn has_callers(&self) -> bool {
         self.verdict.receiver_count() > 0
+    }
+
+    pub(super) fn is_working(&self) -> bool {
+        self.working.load(Ordering::Relaxed)
     }
 
     pub(super) fn lease_left(&self) -> Option<Duration> {

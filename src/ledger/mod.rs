@@ -201,8 +201,11 @@ impl Ledger {
                         lease_left: flight.lease_left(),
                     };
                 }
-                // Whatever the flight is waiting for, its caller learns of an outage within seconds.
-                Err(_) if self.store.is_out_of_reach() => return Verdict::Unavailable(Unavailable::Database),
+                // Whatever the flight is waiting for, its caller learns of an outage within seconds; but for work that goes on
+                // here and may outlast the outage.
+                Err(_) if self.store.is_out_of_reach() && !flight.is_working() => {
+                    return Verdict::Unavailable(Unavailable::Database);
+                }
                 Err(_) => {}
             }
         }

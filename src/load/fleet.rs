@@ -126,6 +126,16 @@ impl Replica {
         matches!(status, Ok(Some(status)) if status.is_success())
     }
 
+    /// Its process, if it runs.
+    pub async fn pid(&self) -> Option<i32> {
+        self.child
+            .lock()
+            .await
+            .as_ref()
+            .and_then(Child::id)
+            .map(u32::cast_signed)
+    }
+
     /// Sends a signal, if it runs.
     pub async fn signal(&self, signal: Signal) {
         if let Some(pid) = self.child.lock().await.as_ref().and_then(Child::id) {

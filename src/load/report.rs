@@ -31,7 +31,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .25rem 1rem .25rem 0; vertical-align: top; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; } code { font-weight: 600; }
 .chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 800px; height: auto; }
 svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .grid { stroke: var(--line); } .a, .b { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; }
@@ -78,7 +78,7 @@ fn violations(page: &mut String, summary: &Summary) {
     for violation in found.iter().take(MOST_SHOWN) {
         let _ = write!(
             page,
-            "<tr><th scope=\"row\">rule {}</th><td>{}</td><td>{}</td></tr>",
+            "<tr><th scope=\"row\">rule {}</th><td><code>{}</code><br>{}</td></tr>",
             violation.rule,
             escape(&violation.request),
             escape(&violation.found)

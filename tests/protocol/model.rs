@@ -310,7 +310,9 @@ impl Protocol {
         let flight = &mut state.replicas[r].flights[k];
         if flight.step == Step::Work {
             flight.step = Step::Release;
-        } else if state.keys[k].status == Status::Free || self.broken == Broken::LookAfterFailure {
+        } else if matches!(state.keys[k].status, Status::Free | Status::Released)
+            || self.broken == Broken::LookAfterFailure
+        {
             tell_refused(state, r, k);
         } else {
             flight.step = Step::Look;

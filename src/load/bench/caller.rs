@@ -10,6 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::cpu;
+
 /// What the callers of a cell send.
 #[derive(Clone)]
 pub enum Keys {
@@ -25,6 +27,8 @@ pub struct Sample {
     pub per_second: f64,
     /// How long each call took, in microseconds.
     pub took_us: Vec<u64>,
+    /// Processor time of the client, in microseconds.
+    pub client_us: u64,
     /// The request_ids that were answered.
     pub keys: Vec<Uuid>,
 }
@@ -58,6 +62,7 @@ async fn call_all(port: u16, connections: usize, span: Duration, keys: Keys) -> 
     for caller in callers {
         ready.push(caller.await.map_err(|error| error.to_string())??);
     }
+    let used_before = cpu::of_thread();
     let end = Instant::now() + span;
     let mut running = Vec::new();
     for (number, mut caller) in ready.into_iter().enumerate() {
@@ -80,6 +85,7 @@ async fn call_all(port: u16, connections: usize, span: Duration, keys: Keys) -> 
     let mut sample = Sample {
         per_second: 0.0,
         took_us: Vec::new(),
+        client_us: 0,
         keys: Vec::new(),
     };
     for caller in running {
@@ -88,6 +94,7 @@ async fn call_all(port: u16, connections: usize, span: Duration, keys: Keys) -> 
             sample.took_us.push(took_us);
         }
     }
+    sample.client_us = cpu::of_thread() - used_before;
     sample.per_second = sample.took_us.len() as f64 / span.as_secs_f64();
     Ok(sample)
 }

@@ -4,10 +4,12 @@
 //! figure is the median of its rounds, a ratio the median of the ratios within each round.
 
 mod caller;
+mod cpu;
 mod pgbench;
 mod table;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +73,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Report, St
         span: Duration::from_secs(options.seconds),
         bar: super::progress_bar(options.steps(), options.progress),
         options,
+        postmaster: cluster.postmaster_pid().unwrap_or_default(),
+        connecting: BTreeMap::new(),
         folder,
         url,
         replicas: Vec::new(),
@@ -104,6 +108,9 @@ struct Bench {
     folder: PathBuf,
     url: String,
     span: Duration,
+    postmaster: i32,
+    /// What connecting costs pgbench: processor time and rows, by connections.
+    connecting: BTreeMap<usize, (u64, f64)>,
     replicas: Vec<Replica>,
     tally: Tally,
     bar: ProgressBar,
@@ -128,17 +135,14 @@ impl Bench {
                 .set_message(format!("round {} of {}", round + 1, self.options.rounds));
             for connections in CONNECTIONS {
                 self.plain(pgbench.as_ref(), connections).await;
-                let sample = call_for(usual, connections, self.span, Keys::Fresh).await?;
+                let sample = self.call(table::CREATE, usual, connections, Keys::Fresh).await?;
                 if connections == USUAL && settled.is_empty() {
-                    settled = sample.keys.iter().copied().take(REPLAYED).collect();
+                    settled = sample.into_iter().take(REPLAYED).collect();
                 }
-                self.note(table::CREATE, connections, sample);
                 if connections == USUAL {
-                    let sample = call_for(blind, USUAL, self.span, Keys::Fresh).await?;
-                    self.note(table::CREATE_BLIND, USUAL, sample);
+                    self.call(table::CREATE_BLIND, blind, USUAL, Keys::Fresh).await?;
                     let again = Keys::Replayed(Arc::from(settled.as_slice()));
-                    let sample = call_for(usual, USUAL, self.span, again).await?;
-                    self.note(table::REPLAY, USUAL, sample);
+                    self.call(table::REPLAY, usual, USUAL, again).await?;
                 }
             }
         }
@@ -148,20 +152,77 @@ impl Bench {
     }
 
     async fn plain(&mut self, pgbench: Option<&Pgbench>, connections: usize) {
-        if let Some(pgbench) = pgbench {
-            match pgbench.insert_for(connections, self.span).await {
-                Ok(per_second) => self.tally.note(table::PLAIN, connections, per_second, Vec::new()),
-                Err(reason) => self
-                    .tally
-                    .could_not(&format!("pgbench at {connections} connections"), reason),
-            }
+        if let Some(pgbench) = pgbench
+            && let Err(reason) = self.insert(pgbench, connections).await
+        {
+            let what = format!("pgbench at {connections} connections");
+            self.tally.could_not(&what, reason);
         }
         self.bar.inc(1);
     }
 
-    fn note(&mut self, what: &'static str, connections: usize, sample: Sample) {
-        self.tally.note(what, connections, sample.per_second, sample.took_us);
+    async fn insert(&mut self, pgbench: &Pgbench, connections: usize) -> Result<(), String> {
+        if !self.connecting.contains_key(&connections) {
+            let before = self.used_us(None).await;
+            let (_, rows) = pgbench.insert_once(connections).await?;
+            let used = self
+                .used_us(None)
+                .await
+                .zip(before)
+                .map_or(0, |(now, before)| now - before);
+            self.connecting.insert(connections, (used, rows));
+        }
+        let (connecting_us, connecting_rows) = self.connecting.get(&connections).copied().unwrap_or_default();
+        let before = self.used_us(None).await;
+        let (per_second, rows) = pgbench.insert_for(connections, self.span).await?;
+        if per_second <= 0.0 {
+            return Err("it inserted nothing".to_owned());
+        }
+        let used = self.used_us(None).await.zip(before).map(|(now, before)| now - before);
+        let rows = rows - connecting_rows;
+        let cost_us = used
+            .filter(|_| rows > 0.0)
+            .map(|used| used.saturating_sub(connecting_us) as f64 / rows);
+        self.tally
+            .note(table::PLAIN, connections, per_second, Vec::new(), cost_us);
+        Ok(())
+    }
+
+    /// Measures a cell, and returns the request_ids that were answered.
+    async fn call(
+        &mut self,
+        what: &'static str,
+        port: u16,
+        connections: usize,
+        keys: Keys,
+    ) -> Result<Vec<Uuid>, String> {
+        let before = self.used_us(Some(port)).await;
+        let Sample {
+            per_second,
+            took_us,
+            client_us,
+            keys,
+        } = call_for(port, connections, self.span, keys).await?;
+        let used = self
+            .used_us(Some(port))
+            .await
+            .zip(before)
+            .map(|(now, before)| now - before + client_us);
+        let cost_us = used.map(|used| used as f64 / took_us.len().max(1) as f64);
+        self.tally.note(what, connections, per_second, took_us, cost_us);
         self.bar.inc(1);
+        Ok(keys)
+    }
+
+    /// Processor time so far, in microseconds: of Postgres, of pgbench, and of the replica on `port`.
+    async fn used_us(&self, port: Option<u16>) -> Option<u64> {
+        // Those that have just done their work end first.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut used = cpu::of_family(self.postmaster)? + cpu::of_the_gone()?;
+        for replica in self.replicas.iter().filter(|replica| Some(replica.port) == port) {
+            used += cpu::of_family(replica.pid().await?)?;
+        }
+        Some(used)
     }
 
     async fn wait_for_joins(&mut self) -> Result<(), String> {

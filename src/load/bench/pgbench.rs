@@ -54,15 +54,29 @@ impl Pgbench {
         })
     }
 
-    /// Inserts on `connections` connections for `span`; rows a second, without the time that connecting took.
+    /// Inserts on `connections` connections for `span`; rows a second, without the time that connecting took, and rows.
     ///
     /// # Errors
     /// A sentence.
-    pub async fn insert_for(&self, connections: usize, span: Duration) -> Result<f64, String> {
+    pub async fn insert_for(&self, connections: usize, span: Duration) -> Result<(f64, f64), String> {
+        // Its clock runs while it connects.
+        let seconds = span.as_secs().max(1) + connections as u64 / 100;
+        self.insert(connections, &format!("--time={seconds}")).await
+    }
+
+    /// Connects and inserts a row on each of `connections` connections: what connecting costs.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub async fn insert_once(&self, connections: usize) -> Result<(f64, f64), String> {
+        self.insert(connections, "--transactions=1").await
+    }
+
+    async fn insert(&self, connections: usize, until: &str) -> Result<(f64, f64), String> {
         let output = Command::new(&self.program)
             .args(["--no-vacuum", "--protocol=prepared", "--jobs=1"])
             .arg(format!("--client={connections}"))
-            .arg(format!("--time={}", span.as_secs().max(1)))
+            .arg(until)
             .arg("--file")
             .arg(&self.script)
             .arg(&self.url)
@@ -72,17 +86,16 @@ impl Pgbench {
             .await
             .map_err(|error| format!("pgbench does not run: {error}"))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        said.lines()
-            .filter_map(|line| line.strip_prefix("tps = "))
-            .filter(|line| line.contains("without initial connection time"))
-            .filter_map(|line| line.split(' ').next()?.parse().ok())
-            .next()
+        let figure = |before: &str| {
+            said.lines()
+                .filter_map(|line| line.strip_prefix(before))
+                .find_map(|line| line.split([' ', '/']).next()?.parse::<f64>().ok())
+        };
+        figure("tps = ")
+            .zip(figure("number of transactions actually processed: "))
             .ok_or_else(|| {
                 let complaint = String::from_utf8_lossy(&output.stderr);
-                format!(
-                    "pgbench gave no figure: {}",
-                    complaint.lines().last().unwrap_or_default()
-                )
+                format!("it gave no figure {}", complaint.lines().last().unwrap_or_default())
             })
     }
 }

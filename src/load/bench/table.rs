@@ -11,10 +11,12 @@ pub const CREATE_BLIND: &str = "create_ticket, POSSIBLE_DUPLICATES=false";
 pub const REPLAY: &str = "replay of create_ticket";
 
 /// Said wherever the figures are shown.
-const NOTES: [&str; 4] = [
+const NOTES: [&str; 5] = [
     "Client, service and database share the processors; compare ratios, not machines.",
     "Calls keep their connections and write RUST_LOG=warn. Every commit waits for the disk (fsync is on).",
     "Ratios are medians of the ratios within each round; the other figures are medians of the rounds.",
+    "CPU is processor time of client, service and Postgres together, for each call, without pgbench's connecting; it does not \
+     depend on who else uses the machine as calls/s do.",
     "Joins and takeovers compare a moment by the database's clock, stamped before its commit, with one by this program's; \
      both read this machine's.",
 ];
@@ -31,6 +33,8 @@ pub struct Report {
     pub cells: Vec<Cell>,
     /// create_ticket that looks for possible duplicates, to create_ticket that does not.
     pub duplicates_ratio: Option<f64>,
+    /// The same of processor time.
+    pub duplicates_cpu_ratio: Option<f64>,
     /// From a settlement on one replica to the waiter's answer on another, in milliseconds.
     pub joins_ms: Option<Many>,
     /// From SIGKILL to the waiter's answer on another replica, in milliseconds.
@@ -51,6 +55,10 @@ pub struct Cell {
     pub per_second: f64,
     /// To pgbench on as many connections.
     pub to_pgbench: Option<f64>,
+    /// Processor time of client, service and database for a call, in microseconds.
+    pub cpu_us: Option<f64>,
+    /// The same, to pgbench's on as many connections.
+    pub cpu_to_pgbench: Option<f64>,
     /// Of single calls, in milliseconds.
     pub latency_ms: Option<Quantiles>,
     /// Each round's.
@@ -75,10 +83,19 @@ impl Quantiles {
     }
 }
 
+/// One cell, so far.
+struct Measured {
+    what: &'static str,
+    connections: usize,
+    rounds: Vec<f64>,
+    took_us: Vec<u64>,
+    costs_us: Vec<f64>,
+}
+
 /// What is measured so far.
 #[derive(Default)]
 pub struct Tally {
-    cells: Vec<(&'static str, usize, Vec<f64>, Vec<u64>)>,
+    cells: Vec<Measured>,
     pub joins: Option<Many>,
     pub takeovers: Option<Many>,
     pub beyond_lease: Option<Many>,
@@ -87,48 +104,71 @@ pub struct Tally {
 
 impl Tally {
     /// Notes a round of a cell.
-    pub fn note(&mut self, what: &'static str, connections: usize, per_second: f64, took_us: Vec<u64>) {
-        match self
+    pub fn note(
+        &mut self,
+        what: &'static str,
+        connections: usize,
+        per_second: f64,
+        took_us: Vec<u64>,
+        cost_us: Option<f64>,
+    ) {
+        let known = self
             .cells
-            .iter_mut()
-            .find(|cell| (cell.0, cell.1) == (what, connections))
-        {
-            Some((_, _, rounds, took)) => {
-                rounds.push(per_second);
-                took.extend(took_us);
-            }
-            None => self.cells.push((what, connections, vec![per_second], took_us)),
+            .iter()
+            .position(|cell| (cell.what, cell.connections) == (what, connections));
+        let place = known.unwrap_or(self.cells.len());
+        if known.is_none() {
+            self.cells.push(Measured {
+                what,
+                connections,
+                rounds: Vec::new(),
+                took_us: Vec::new(),
+                costs_us: Vec::new(),
+            });
+        }
+        if let Some(cell) = self.cells.get_mut(place) {
+            cell.rounds.push(per_second);
+            cell.took_us.extend(took_us);
+            cell.costs_us.extend(cost_us);
         }
     }
 
     /// Notes what cannot be measured, once.
     pub fn could_not(&mut self, what: &str, why: String) {
-        let sentence = format!("{what}: {why}");
+        let sentence = format!("{what}: {}", why.trim_end().trim_end_matches('.'));
         if !self.unmeasured.contains(&sentence) {
             self.unmeasured.push(sentence);
         }
     }
 
-    fn rounds(&self, what: &str, connections: usize) -> Option<&[f64]> {
-        let cell = self.cells.iter().find(|cell| cell.0 == what && cell.1 == connections)?;
-        Some(&cell.2)
+    fn cell(&self, what: &str, connections: usize) -> Option<&Measured> {
+        self.cells
+            .iter()
+            .find(|cell| cell.what == what && cell.connections == connections)
     }
 
     /// The table.
     pub fn report(&mut self, options: &Options, postgres: u32) -> Report {
-        let ratio_to_plain = |connections: usize, rounds: &[f64]| ratio(rounds, self.rounds(PLAIN, connections)?);
         let cells = self
             .cells
             .iter()
-            .map(|(what, connections, rounds, took_us)| Cell {
-                what,
-                connections: *connections,
-                per_second: median(rounds.clone()),
-                to_pgbench: ratio_to_plain(*connections, rounds),
-                latency_ms: (!took_us.is_empty()).then(|| Quantiles::of(took_us.clone())),
-                rounds: rounds.clone(),
+            .map(|cell| {
+                let plain = self.cell(PLAIN, cell.connections);
+                Cell {
+                    what: cell.what,
+                    connections: cell.connections,
+                    per_second: median(cell.rounds.clone()),
+                    to_pgbench: plain.and_then(|plain| ratio(&cell.rounds, &plain.rounds)),
+                    cpu_us: (!cell.costs_us.is_empty()).then(|| median(cell.costs_us.clone())),
+                    cpu_to_pgbench: plain.and_then(|plain| ratio(&cell.costs_us, &plain.costs_us)),
+                    latency_ms: (!cell.took_us.is_empty()).then(|| Quantiles::of(cell.took_us.clone())),
+                    rounds: cell.rounds.clone(),
+                }
             })
             .collect();
+        let looking = self
+            .cell(CREATE, super::USUAL)
+            .zip(self.cell(CREATE_BLIND, super::USUAL));
         Report {
             version: env!("CARGO_PKG_VERSION"),
             postgres,
@@ -136,10 +176,8 @@ impl Tally {
             seconds: options.seconds,
             rounds: options.rounds,
             cells,
-            duplicates_ratio: self
-                .rounds(CREATE, super::USUAL)
-                .zip(self.rounds(CREATE_BLIND, super::USUAL))
-                .and_then(|(looking, blind)| ratio(looking, blind)),
+            duplicates_ratio: looking.and_then(|(looking, blind)| ratio(&looking.rounds, &blind.rounds)),
+            duplicates_cpu_ratio: looking.and_then(|(looking, blind)| ratio(&looking.costs_us, &blind.costs_us)),
             joins_ms: self.joins.take(),
             takeovers_ms: self.takeovers.take(),
             beyond_lease_ms: self.beyond_lease.take(),
@@ -151,7 +189,7 @@ impl Tally {
 
 /// The median of the ratios within each round; `None` unless both were measured in every round.
 fn ratio(of: &[f64], to: &[f64]) -> Option<f64> {
-    let whole = of.len() == to.len() && to.iter().all(|to| *to > 0.0);
+    let whole = !of.is_empty() && of.len() == to.len() && to.iter().all(|to| *to > 0.0);
     whole.then(|| median(of.iter().zip(to).map(|(of, to)| of / to).collect()))
 }
 
@@ -170,32 +208,34 @@ impl Report {
             self.version, self.postgres, self.processors, self.rounds, self.seconds
         );
         println!(
-            "{:<42} {:>11} {:>9} {:>10} {:>8} {:>8}",
-            "", "connections", "calls/s", "to pgbench", "p50 ms", "p99 ms"
+            "{:<42} {:>11} {:>8} {:>10} {:>7} {:>10} {:>7} {:>7}",
+            "", "connections", "calls/s", "to pgbench", "CPU us", "to pgbench", "p50 ms", "p99 ms"
         );
+        let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x"));
         for cell in &self.cells {
             let latency = |of: fn(&Quantiles) -> f64| {
                 let known = cell.latency_ms.as_ref().map(|latency| format!("{:.1}", of(latency)));
                 known.unwrap_or_else(|| "-".to_owned())
             };
             println!(
-                "{:<42} {:>11} {:>9.0} {:>10} {:>8} {:>8}",
+                "{:<42} {:>11} {:>8.0} {:>10} {:>7} {:>10} {:>7} {:>7}",
                 cell.what,
                 cell.connections,
                 cell.per_second,
-                cell.to_pgbench
-                    .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x")),
+                times(cell.to_pgbench),
+                cell.cpu_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}")),
+                times(cell.cpu_to_pgbench),
                 latency(|latency| latency.p50),
                 latency(|latency| latency.p99),
             );
         }
         println!();
-        if let Some(ratio) = self.duplicates_ratio {
-            println!(
-                "Looking for possible duplicates: {ratio:.2}x the calls/s without it, at {} connections.",
-                super::USUAL
-            );
-        }
+        println!(
+            "Looking for possible duplicates, to not looking, at {} connections: {} the calls/s, {} the CPU.",
+            super::USUAL,
+            times(self.duplicates_ratio),
+            times(self.duplicates_cpu_ratio)
+        );
         for (what, waited) in [
             ("Join on another replica, from the settlement", &self.joins_ms),
             ("Takeover, from SIGKILL", &self.takeovers_ms),
