@@ -111,7 +111,7 @@ impl fmt::Display for Report {
             write!(out, "{violation}")?;
         }
         for property in &self.unreached {
-            writeln!(out, "never seen: {property}")?;
+            writeln!(out, "never seen, for want of faults or keys: {property}")?;
         }
         if self.violations.is_empty() && self.unreached.is_empty() {
             writeln!(out, "every property holds in each of them")?;
