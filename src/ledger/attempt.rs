@@ -23,12 +23,11 @@ impl Flight {
         let kept = Leases::keep(self.store(), self.intent.key.clone(), token, sent);
         *crate::unpoisoned(self.lapses_at.lock()) = Some(Moment::now().after(self.store().limits.lease));
         let stop = kept.lost().child_token();
-        let arguments = self.arguments()?;
         self.working.store(true, Ordering::Relaxed);
         let prepared = tokio::select! {
             biased;
             () = kept.lost().cancelled() => return Ok(None),
-            prepared = AssertUnwindSafe(self.act().prepare(&arguments, &stop)).catch_unwind() => prepared,
+            prepared = AssertUnwindSafe(self.act().prepare(&self.intent.arguments, &stop)).catch_unwind() => prepared,
             () = self.ledger.hand_back.cancelled() => return self.give_back(&kept, token).await,
             () = self.unwanted(), if sabotage::is(sabotage::Kind::ReleaseOnDisconnect) => {
                 return self.free(&kept, token, Verdict::InProgress { lease_left: None }).await;

@@ -86,8 +86,7 @@ impl Flight {
             return self.enter_with_claim(memory, token).await;
         }
         let stop = self.ledger.hand_back.child_token();
-        let arguments = self.arguments()?;
-        let made = match AssertUnwindSafe(self.act().prepare(&arguments, &stop))
+        let made = match AssertUnwindSafe(self.act().prepare(&self.intent.arguments, &stop))
             .catch_unwind()
             .await
         {

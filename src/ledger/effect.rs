@@ -36,8 +36,9 @@ pub trait Act: Send + Sync {
     fn takes_time(&self) -> bool;
 
     /// Does the work that comes before the effect and returns what the effect needs beside the arguments: fresh
-    /// identifiers, or what the work found out. It may be stopped at any await and run again by another attempt.
-    async fn prepare(&self, arguments: &Value, stop: &CancellationToken) -> Result<Value, NotPrepared>;
+    /// identifiers, or what the work found out. It may be stopped at any await and run again by another attempt. The
+    /// arguments are the canonical JSON text.
+    async fn prepare(&self, arguments: &str, stop: &CancellationToken) -> Result<Value, NotPrepared>;
 }
 
 /// An operation's effect, woven into the ledger's statements by [`effect!`](crate::effect).

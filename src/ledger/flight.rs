@@ -190,10 +190,6 @@ impl Flight {
         }
     }
 
-    pub(super) fn fault(&self, reason: &str) -> End {
-        self.fault_verdict(reason).into()
-    }
-
     pub(super) fn fault_verdict(&self, reason: &str) -> Verdict {
         let key = &self.intent.key;
         error!(operation = self.act().name(), request_id = %key.request_id, reason, "an attempt failed");
@@ -209,10 +205,6 @@ impl Flight {
             }
             _ => self.fault_verdict(&error.to_string()),
         }
-    }
-
-    pub(super) fn arguments(&self) -> Result<Value, End> {
-        serde_json::from_str(&self.intent.arguments).map_err(|error| self.fault(&error.to_string()))
     }
 
     pub(super) fn wanted(&self, token: Token) -> Wanted<'_> {

@@ -221,9 +221,8 @@ impl<O: Operation> Act for Erased<O> {
         self.0.takes_time()
     }
 
-    async fn prepare(&self, arguments: &Value, stop: &CancellationToken) -> Result<Value, NotPrepared> {
-        let arguments =
-            serde_json::from_value(arguments.clone()).map_err(|error| NotPrepared::Failed(error.to_string()))?;
+    async fn prepare(&self, arguments: &str, stop: &CancellationToken) -> Result<Value, NotPrepared> {
+        let arguments = serde_json::from_str(arguments).map_err(|error| NotPrepared::Failed(error.to_string()))?;
         self.0.prepare(&arguments, stop).await
     }
 }

@@ -81,8 +81,8 @@ impl Operation for GetTicket {
             select comment_id, body, rfc3339(created_at), (extract(epoch from created_at) * 1000000)::bigint
             from comments
             where ticket_id = $1
-              and ($2::bigint is null
-                   or (created_at, comment_id) > (timestamptz 'epoch' + $2 * interval '1 microsecond', $3))
+              and (created_at, comment_id)
+                  > (coalesce(timestamptz 'epoch' + $2 * interval '1 microsecond', '-infinity'), coalesce($3, ''))
             order by created_at, comment_id
             limit $4";
         let (after_us, after_id) = page::after(arguments.cursor.as_deref())?;

@@ -91,8 +91,8 @@ impl Operation for ListTickets {
             from tickets
             where ($1::text is null or ticket_status = $1)
               and ($2::text is null or strpos(lower(title), lower($2)) > 0 or strpos(lower(body), lower($2)) > 0)
-              and ($3::bigint is null
-                   or (created_at, ticket_id) > (timestamptz 'epoch' + $3 * interval '1 microsecond', $4))
+              and (created_at, ticket_id)
+                  > (coalesce(timestamptz 'epoch' + $3 * interval '1 microsecond', '-infinity'), coalesce($4, ''))
             order by created_at, ticket_id
             limit $5";
         let (after_us, after_id) = page::after(arguments.cursor.as_deref())?;
