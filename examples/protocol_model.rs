@@ -26,7 +26,7 @@ struct Options {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=KEYS as i64))]
     keys: u8,
     /// How many things go wrong at most: crashes, pauses, drains, failures, lost answers and notifications, callers that leave.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     faults: u8,
 }
 

@@ -14,7 +14,8 @@ use crate::support::in_process::{Ending, InProcess, Knobs, Told};
 use crate::support::scene::Scene;
 
 const PRINCIPALS: [&str; 2] = ["anna", "ben"];
-/// Tool and text of each intent. Texts differ, because it is by its text that a held work is told to go on.
+/// Tool and text of each intent. Each has a text of its own, because what becomes of its work is told by its text: another intent's
+/// call must not end the work that is held.
 const INTENTS: [(&str, &str); 3] = [("note_slowly", "a"), ("note_slowly", "b"), ("note", "c")];
 /// How long a caller waits for work that is held.
 const SHORT: Duration = Duration::from_millis(120);

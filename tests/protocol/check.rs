@@ -231,7 +231,8 @@ impl Protocol {
             .flat_map(|replica| &replica.flights)
             .any(Flight::has_caller);
         let someone = state.replicas.iter().any(|replica| replica.condition == Condition::Up);
-        !(waits || someone && state.keys.iter().any(|key| key.status == Status::Running))
+        let is_unsettled = someone && state.keys.iter().any(|key| key.status == Status::Running);
+        !(waits || is_unsettled)
     }
 
     /// Whether everything is over in time from here when no more goes wrong. As this holds in every state that can be
