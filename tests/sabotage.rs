@@ -81,28 +81,48 @@ async fn load_with(program: &str, kind: &str, load: &str) -> Ended {
     run(command).await
 }
 
-/// Builds the program that can be sabotaged, beside the sound one: only this crate is compiled again, and nothing that this
-/// test runs from is replaced.
+/// `cargo build` of the program that can be sabotaged, beside the sound one: only this crate is compiled again, and nothing
+/// that this test runs from is replaced.
+fn cargo_build(target: &Path) -> tokio::process::Command {
+    let mut cargo = tokio::process::Command::new(env!("CARGO"));
+    cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "--features", "sabotage"])
+        .args(["--example", "ticket-ledger-sabotaged", "--target-dir"])
+        .arg(target);
+    // What the outer cargo told this test of its package would look like a change to the build scripts that read it, and most
+    // dependencies would be compiled again, every time in turn.
+    for (name, _) in std::env::vars() {
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
+fn target() -> &'static Path {
+    let sound = Path::new(env!("CARGO_BIN_EXE_ticket-ledger"));
+    sound.ancestors().nth(2).expect("the target directory")
+}
+
 async fn build() -> String {
     let _turn = turn().await;
-    let sound = Path::new(env!("CARGO_BIN_EXE_ticket-ledger"));
-    let target = sound.ancestors().nth(2).expect("the target directory");
-    let built = tokio::process::Command::new(env!("CARGO"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args([
-            "build",
-            "--quiet",
-            "--features",
-            "sabotage",
-            "--example",
-            "ticket-ledger-sabotaged",
-            "--target-dir",
-        ])
-        .arg(target)
-        .status()
-        .await
-        .expect("cargo runs");
+    let built = cargo_build(target()).status().await.expect("cargo runs");
     assert!(built.success());
-    let program = target.join("debug/examples/ticket-ledger-sabotaged");
+    let program = target().join("debug/examples/ticket-ledger-sabotaged");
     program.to_str().expect("a path").to_owned()
+}
+
+#[tokio::test]
+async fn a_build_without_debug_assertions_such_as_a_release_cannot_be_sabotaged() {
+    let _turn = turn().await;
+    let mut cargo = cargo_build(target());
+    // This crate as in a release; its dependencies as they are, so that they need not be compiled again.
+    cargo.args(["--config", "profile.dev.package.ticket-ledger.debug-assertions=false"]);
+    let built = cargo.output().await.expect("cargo runs");
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    assert!(
+        !built.status.success() && said.contains("it is for debug builds alone"),
+        "{said}"
+    );
 }
