@@ -183,6 +183,10 @@ impl Config {
             ),
         );
         refuse(
+            self.allowed_hosts.iter().all(|host| host.trim().is_empty()),
+            "ALLOWED_HOSTS is empty: every call would be refused.".to_owned(),
+        );
+        refuse(
             self.max_calls == 0,
             "MAX_CALLS is 0: no write could ever run.".to_owned(),
         );

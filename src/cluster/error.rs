@@ -41,6 +41,10 @@ pub enum ClusterError {
     #[error("{folder} is not a folder of {account}: look at what it is, and move it away")]
     ForeignFolder { folder: PathBuf, account: String },
 
+    /// The folder holds other things than a cluster.
+    #[error("the folder {folder} holds other things already: choose an empty or a new one as data folder")]
+    NotOurs { folder: PathBuf },
+
     /// Another live process owns this cluster.
     #[error(
         "the data folder {folder} is in use by process {owner}: stop that one first, or choose \

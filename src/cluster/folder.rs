@@ -58,6 +58,14 @@ impl Drop for Folder {
     }
 }
 
+/// Whether the folder holds things, and none of those by which a data folder is known. Its subfolders would be given to another
+/// user and closed to everybody else, so a folder that was named by mistake must not be taken.
+fn is_somebody_elses(root: &Path) -> bool {
+    let holds = |name: &str| root.join(name).exists();
+    let is_empty = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
+    !is_empty && !holds("lock") && !holds("data")
+}
+
 impl Folder {
     /// Makes the folder if need be and takes its lock.
     pub fn open(folder: &Path) -> Result<Self, ClusterError> {
@@ -74,6 +82,9 @@ impl Folder {
         let odd = |c: char| c.is_control() || "\"$`\\".contains(c);
         if root.to_str().is_none_or(|path| path.contains(odd)) {
             return Err(ClusterError::OddPath { folder: root });
+        }
+        if is_somebody_elses(&root) {
+            return Err(ClusterError::NotOurs { folder: root });
         }
         let mut lock = OpenOptions::new()
             .create(true)

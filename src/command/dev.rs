@@ -41,6 +41,8 @@ pub async fn run(mut arguments: Arguments) -> Result<ExitCode, Failure> {
         arguments.config.log_format = LogFormat::Text;
     }
     crate::telemetry::start(arguments.config.log_format);
+    // Set and empty is what a script leaves behind that wanted it unset.
+    arguments.database_url = arguments.database_url.filter(|url| !url.is_empty());
     // From here on a signal ends it in order, also while its server starts.
     let stop = stop_on_signals()?;
     // The sockets first: a port that is taken is said before a server is started.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::Store;
 use super::state::{Key, Token};
@@ -123,6 +123,8 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
     let period = store.limits.lease / RENEWALS_PER_LEASE;
     let mut connection = None;
     let mut next = Instant::now() + period;
+    // An outage is said when it begins and when it is over, not several times a second.
+    let mut failing = false;
     loop {
         tokio::select! {
             () = sleep_until(next) => {}
@@ -133,18 +135,27 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
         // With nothing to renew the connection is still tried, so that an outage is noticed while it lasts.
         let round = timeout(period.min(LONGEST_ROUND), renew_round(&store, &mut connection, &due));
         match round.await {
-            Ok(Ok(())) => store.database.reach().answered(),
+            Ok(Ok(())) => {
+                store.database.reach().answered();
+                if std::mem::take(&mut failing) {
+                    info!("leases are renewed again");
+                }
+            }
             Ok(Err(error)) => {
                 connection = None;
                 store.database.reach().failed();
                 // Try again soon: a lease has room for more than one failure only if they are short.
                 next = Instant::now() + period / 4;
-                warn!(%error, claims = due.len(), "leases were not renewed");
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(%error, claims = due.len(), "leases were not renewed");
+                }
             }
             Err(_) => {
                 connection = None;
                 store.database.reach().failed();
-                warn!(claims = due.len(), "renewing the leases had no answer");
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(claims = due.len(), "renewing the leases had no answer");
+                }
             }
         }
     }

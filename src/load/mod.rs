@@ -255,7 +255,7 @@ fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64) -> Reco
     Record::Start {
         seed: options.seed,
         run: run.to_owned(),
-        database_url: stage.database_url.clone(),
+        database_url: without_password(&stage.database_url),
         data_dir: stage
             .cluster
             .as_ref()
@@ -268,15 +268,34 @@ fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64) -> Reco
     }
 }
 
+/// A URL as it may stand in a file that is passed around; whoever checks the history gives the password anew.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    match rest.split_once('@') {
+        Some((credentials, rest)) => {
+            let user = credentials.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{rest}")
+        }
+        None => url.to_owned(),
+    }
+}
+
 /// The faults that were asked for and that this stage allows.
 fn possible(options: &Options, stage: &Stage) -> Vec<Fault> {
-    options
-        .faults
-        .iter()
-        .copied()
-        .filter(|fault| stage.cluster.is_some() || !fault.needs_own_postgres())
-        .filter(|fault| !stage.replicas.is_empty() || !fault.needs_own_replicas())
-        .collect()
+    let (possible, left_out): (Vec<_>, Vec<_>) = options.faults.iter().copied().partition(|fault| {
+        (stage.cluster.is_some() || !fault.needs_own_postgres())
+            && (!stage.replicas.is_empty() || !fault.needs_own_replicas())
+    });
+    if !left_out.is_empty() {
+        let names: Vec<_> = left_out.into_iter().map(Fault::name).collect();
+        eprintln!(
+            "ticket-ledger: not injected, because this run started no Postgres or no replicas of its own: {}",
+            names.join(", ")
+        );
+    }
+    possible
 }
 
 /// Tickets to be commented on and set.

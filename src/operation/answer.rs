@@ -124,8 +124,9 @@ impl Refusal {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(
             Code::InvalidArgument,
-            format!("{} Nothing was done.", shortened(&message.into()).trim_end()),
-            "Correct the argument and call again; the request_id is still free.",
+            format!("{} Nothing was done by this call.", shortened(&message.into()).trim_end()),
+            "Correct the argument and call again. A repeat of an earlier call carries the same request_id and the first arguments; \
+             find_request tells whether that one was done.",
         )
     }
 

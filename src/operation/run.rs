@@ -205,7 +205,7 @@ fn in_progress(request_id: &str, lease_left: Option<Duration>) -> Outcome {
         "request_id": request_id,
         "status": "in_progress",
         "retry_after_seconds": retry_after_seconds,
-        "next": "Not finished, and not failed: the work goes on. Wait, then repeat the same call with the same request_id and the \
+        "next": "Not finished, and not known to have failed. Wait, then repeat the same call with the same request_id and the \
             same arguments, or ask find_request. Until an answer settles it, report the write as unconfirmed.",
     });
     match answer {
@@ -221,7 +221,7 @@ fn conflict() -> Refusal {
     Refusal::new(
         Code::Conflict,
         "This request_id was used before for something else (another tool or other arguments). This call was not carried out and \
-         nothing of it was stored; the other one was carried out, or runs.",
+         nothing of it was stored; the other one was carried out, runs, or has failed.",
         "If you mean the same intent, send the first arguments again with this request_id. Only if you mean another intent, take a \
          new request_id.",
     )
@@ -266,7 +266,8 @@ fn fault() -> Refusal {
 fn unavailable(reason: Unavailable) -> Refusal {
     match reason {
         Unavailable::Database => Refusal::unavailable(
-            "The database cannot be reached. Whether this was done is not known: it was wholly done or not begun.",
+            "The database cannot be reached, or is held up. Whether this was done is not known: it was wholly done or not begun, or is \
+             still being tried.",
             2,
         ),
         Unavailable::NewerRelease => Refusal::unavailable(

@@ -20,6 +20,9 @@ pub enum DatabaseError {
         /// The constraint's name in the schema.
         constraint: String,
     },
+    /// The URL of the database cannot be used.
+    #[error("DATABASE_URL cannot be used ({0}): give a URL such as postgres://user:password@host:5432/database")]
+    Url(String),
     /// Anything else: a fault of this program or of the schema. The statement changed nothing.
     #[error("Postgres refused the statement: {0}")]
     Fatal(String),

@@ -182,10 +182,12 @@ impl Manager for Connector {
 /// Reads a `postgres://` URL.
 ///
 /// # Errors
-/// [`DatabaseError::Fatal`] when it is none.
+/// [`DatabaseError::Url`] when it is none.
 pub fn connect_options(url: &str) -> Result<PgConnectOptions, DatabaseError> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|error| DatabaseError::Fatal(format!("DATABASE_URL cannot be read: {error}")))?;
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(DatabaseError::Url("it does not begin with postgres://".to_owned()));
+    }
+    let options = PgConnectOptions::from_str(url).map_err(|error| DatabaseError::Url(error.to_string()))?;
     // Statements are not logged: their arguments are the callers'.
     Ok(crate::sabotage::connection(options.disable_statement_logging()))
 }
