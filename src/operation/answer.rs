@@ -124,7 +124,10 @@ impl Refusal {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(
             Code::InvalidArgument,
-            format!("{} Nothing was done by this call.", shortened(&message.into()).trim_end()),
+            format!(
+                "{} Nothing was done by this call.",
+                shortened(&message.into()).trim_end()
+            ),
             "Correct the argument and call again. A repeat of an earlier call carries the same request_id and the first arguments; \
              find_request tells whether that one was done.",
         )

@@ -15,8 +15,8 @@ const NOTES: [&str; 5] = [
     "Client, service and database share the processors; compare ratios, not machines.",
     "Calls keep their connections and write RUST_LOG=warn. Every commit waits for the disk (fsync is on).",
     "Ratios are medians of the ratios within each round; the other figures are medians of the rounds.",
-    "CPU is processor time of client, service and Postgres together, for each call, without pgbench's connecting; it does not \
-     depend on who else uses the machine as calls/s do.",
+    "CPU is processor time of client, service and Postgres together, for each call, without pgbench's connecting; it hardly \
+     depends on who else uses the machine; calls/s do.",
     "Joins and takeovers compare a moment by the database's clock, stamped before its commit, with one by this program's; \
      both read this machine's.",
 ];
