@@ -210,6 +210,15 @@ async fn what_is_wrong_is_said_and_nothing_is_touched() {
     ));
     assert!(junk.0.join("data/junk").exists());
 
+    // A folder that was named by mistake is left as it is.
+    let mistaken = Folder::new("mistaken");
+    std::fs::create_dir_all(mistaken.0.join("log")).expect("a folder");
+    assert!(matches!(
+        refused(&mistaken.0, &no_fetch()).await,
+        ClusterError::NotOurs { .. }
+    ));
+    assert_eq!(std::fs::read_dir(&mistaken.0).expect("a folder").count(), 1);
+
     let bad = Folder::new("bad");
     let settings = vec![("no_such_thing".to_owned(), "1".to_owned())];
     let error = refused(&bad.0, &Options { settings, ..no_fetch() }).await;
