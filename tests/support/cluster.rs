@@ -1,5 +1,6 @@
 //! The Postgres that all tests of this process share; it is gone, folder and all, when the process ends, however it ends.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -98,6 +99,8 @@ async fn start(settings: Vec<(String, String)>) -> TestCluster {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
+        // A Ctrl-C that ends the tests must not end it too.
+        .process_group(0)
         .spawn()
         .expect("sh runs");
     ticket_ledger::postgres::make_database(&cluster.database_url("postgres"), TEMPLATE)
