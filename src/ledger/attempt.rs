@@ -26,7 +26,11 @@ impl Flight {
         self.working.store(true, Ordering::Relaxed);
         let prepared = tokio::select! {
             biased;
-            () = kept.lost().cancelled() => return Ok(None),
+            () = kept.lost().cancelled() => {
+                // From here on this flight waits like any other.
+                self.working.store(false, Ordering::Relaxed);
+                return Ok(None);
+            }
             prepared = AssertUnwindSafe(self.act().prepare(&self.intent.arguments, &stop)).catch_unwind() => prepared,
             () = self.ledger.hand_back.cancelled() => return self.give_back(&kept, token).await,
             () = self.unwanted(), if sabotage::is(sabotage::Kind::ReleaseOnDisconnect) => {

@@ -128,7 +128,7 @@ pub struct Ledger {
     flights: Mutex<HashMap<(Key, Fingerprint), Arc<Flight>>>,
     /// Flights and everything else that must not be cut off.
     tasks: TaskTracker,
-    /// Cancelled at the end of the grace period: what still runs is handed back.
+    /// Cancelled when the time to finish is over: what still runs is handed back.
     hand_back: CancellationToken,
     /// Cancelled at the very end: listening, renewing, scanning and sweeping stop.
     stop: CancellationToken,
@@ -252,14 +252,14 @@ impl Ledger {
         &self.store.database
     }
 
-    /// Lets what runs finish until `grace` is over, hands the rest back, and stops.
+    /// Lets what runs finish for as long as `grace`, hands the rest back, and stops.
     pub async fn drain(&self, grace: Duration) {
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             warn!(
                 claims = self.store.leases.len(),
                 waiters = self.store.waiters.len(),
-                "the grace period is over; handing back"
+                "the time to finish is over; handing back"
             );
             self.hand_back.cancel();
             // Handing back gives up by itself when Postgres is out of reach.

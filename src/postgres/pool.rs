@@ -101,12 +101,6 @@ impl Database {
         &self.reach
     }
 
-    /// Connections (in use or idle, of at most, callers waiting for one).
-    pub fn occupancy(&self) -> (usize, usize, usize) {
-        let status = self.pool.status();
-        (status.size, status.max_size, status.waiting)
-    }
-
     fn note_unreachable(&self) {
         self.reach.failed();
         // What broke one connection has most likely broken the idle ones; each would cost a caller a failed statement.
