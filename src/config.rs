@@ -79,6 +79,14 @@ pub struct Config {
     #[arg(long, env = "MAX_CALLS", default_value_t = 4_096)]
     pub max_calls: usize,
 
+    /// Most writes that one source may call for in an hour, repeats included, over all replicas; 0 for any number
+    #[arg(long, env = "LIMIT_PER_SOURCE_PER_HOUR", default_value_t = 0)]
+    pub limit_per_source_per_hour: u32,
+
+    /// Most writes that are saved in an hour, by all callers and over all replicas; 0 for any number
+    #[arg(long, env = "LIMIT_GLOBAL_PER_HOUR", default_value_t = 0)]
+    pub limit_global_per_hour: u32,
+
     /// Largest request body, in bytes
     #[arg(long, env = "MAX_BODY_BYTES", default_value_t = 1_048_576)]
     pub max_body_bytes: usize,
@@ -279,9 +287,15 @@ impl Config {
             keep_results: hours(self.result_retention_hours),
             keep_keys: hours(self.key_retention_hours),
             most_flights: self.max_calls,
+            most_writes_per_hour: i64::from(self.limit_global_per_hour),
             // Where everybody is one principal, strangers would be told of each other's requests.
             tell_duplicates: self.possible_duplicates && self.listen_addr.ip().is_loopback(),
         }
+    }
+
+    /// How many writes each source may call for in an hour; 0 for any number.
+    pub fn units_per_hour(&self) -> i64 {
+        i64::from(self.limit_per_source_per_hour)
     }
 
     /// How long a caller waits at most.

@@ -25,6 +25,7 @@ mod errors_do_not_stick;
 mod exactly_once;
 mod find_request;
 mod fingerprint;
+mod gate;
 mod health;
 mod hostile;
 mod http;

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::{ANONYMOUS, Failure};
-use crate::ledger::{Key, Retried, retry};
+use crate::ledger::{Key, Retried, retry, set_write_stop};
 use crate::operation::tickets::{TwinGroup, twins};
 use crate::postgres::{Database, Reach, Settings};
 
@@ -36,6 +36,10 @@ enum Action {
         #[arg(long, default_value = ANONYMOUS)]
         principal: String,
     },
+    /// Stops all writes on all replicas at once; what is saved is still replayed, and reads go on
+    StopWrites,
+    /// Allows writes again
+    AllowWrites,
     /// Groups tickets that agree, however far apart; exits with 1 if there are any
     Duplicates {
         /// Only tickets created in the last so many hours
@@ -97,6 +101,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Action::StopWrites => switch_writes(&database, true, arguments.json).await,
+        Action::AllowWrites => switch_writes(&database, false, arguments.json).await,
         Action::Duplicates { since, by } => {
             let groups = twins(&database, since, by.contains(&Field::Title), by.contains(&Field::Body)).await?;
             show(&groups, arguments.json);
@@ -107,6 +113,28 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             })
         }
     }
+}
+
+async fn switch_writes(database: &Database, stopped: bool, as_json: bool) -> Result<ExitCode, Failure> {
+    let changed = set_write_stop(database, stopped, &operator()).await?;
+    let status = if changed { "changed" } else { "already so" };
+    if as_json {
+        println!(
+            "{}",
+            json!({ "writes": if stopped { "stopped" } else { "allowed" }, "status": status })
+        );
+    } else {
+        let sentence = match (stopped, changed) {
+            (true, true) => {
+                "Writes are stopped on all replicas: nothing new is saved from now on. Allow them with allow-writes."
+            }
+            (true, false) => "Writes were stopped already; nothing was changed.",
+            (false, true) => "Writes are allowed again on all replicas.",
+            (false, false) => "Writes were allowed already; nothing was changed.",
+        };
+        println!("{sentence}");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(groups: &[TwinGroup], as_json: bool) {

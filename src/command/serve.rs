@@ -78,6 +78,7 @@ impl<'a> Replica<'a> {
             replica: config.replica(),
             limits: config.limits(),
             acts: registry.acts(),
+            upkeep: registry.upkeep(),
         });
         let lifecycle = Lifecycle::default();
         let transports = Transports {
@@ -86,6 +87,7 @@ impl<'a> Replica<'a> {
                 ledger: Arc::clone(&ledger),
                 registry,
                 wait: config.wait(),
+                units_per_hour: config.units_per_hour(),
             }),
             lifecycle: lifecycle.clone(),
             principal: ANONYMOUS.into(),

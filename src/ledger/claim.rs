@@ -22,23 +22,46 @@ pub(super) struct Wanted<'a> {
     pub token: Token,
     /// When a UUIDv7 key says that it was made, in milliseconds since 1970.
     pub minted_ms: Option<i64>,
+    pub origin: &'a str,
 }
 
-/// (no row) → running. False when the key has a row, is locked by another claimer, or is too old to be run.
-pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<bool, DatabaseError> {
+/// What came of an attempt to claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// The claim is ours.
+    Ours,
+    /// The key is not free, or not in the state that it was seen in.
+    NotFree,
+    /// Nothing new is begun: an operator has stopped writes.
+    Stopped,
+}
+
+impl Claimed {
+    fn from_row((claimed, stopped): (i64, bool)) -> Self {
+        match (claimed, stopped) {
+            (1, _) => Self::Ours,
+            (_, true) => Self::Stopped,
+            _ => Self::NotFree,
+        }
+    }
+}
+
+/// (no row) → running, unless the key has a row, is locked by another claimer, or is too old to be run.
+pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<Claimed, DatabaseError> {
     const SQL: &str = "
         with free as materialized (
             select clock_timestamp() as now
             where (select 1 from requests r where r.principal = $1 and r.request_id = $2) is null
               and ($8::bigint is null
                    or to_timestamp($8 / 1000.0) > clock_timestamp() - $9::bigint * interval '1 millisecond')
+              and not (select stopped from write_stop)
               and pg_try_advisory_xact_lock($3)
         ),
         claimed as (
             insert into requests (principal, request_id, operation, fingerprint, status, token, attempt, lease_until,
-                                  arguments, created_at, claimed_at, replica)
+                                  arguments, created_at, claimed_at, replica, origin)
             select $1, $2, $4, $5, 'running', $6, 1, free.now + $10::bigint * interval '1 millisecond',
-                   $7, free.now, free.now, $11
+                   $7, free.now, free.now, $11, $12
             from free
             on conflict (principal, request_id) do nothing
             returning principal, request_id
@@ -46,9 +69,9 @@ pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<bool, Da
         listed as (
             insert into unsettled select principal, request_id from claimed on conflict do nothing
         )
-        select count(*) from claimed";
+        select (select count(*) from claimed), stopped from write_stop";
     let mut lent = store.database.lend().await?;
-    let statement = sqlx::query_scalar::<_, i64>(SQL)
+    let statement = sqlx::query_as::<_, (i64, bool)>(SQL)
         .bind(&*wanted.key.principal)
         .bind(&*wanted.key.request_id)
         .bind(wanted.key_hash)
@@ -59,28 +82,33 @@ pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<bool, Da
         .bind(wanted.minted_ms)
         .bind(store.limits.oldest_key_ms())
         .bind(store.limits.lease_ms())
-        .bind(&*store.replica);
+        .bind(&*store.replica)
+        .bind(wanted.origin);
     crate::fault::point("claim.before_commit");
     let answer = store.database.within(statement.fetch_one(lent.connection())).await;
     crate::fault::point("claim.after_commit");
-    lent.answered(answer)
-        .map(|claimed| claimed == 1 || sabotage::is(sabotage::Kind::NoRowCheck))
+    let claimed = lent.answered(answer).map(Claimed::from_row)?;
+    if sabotage::is(sabotage::Kind::NoRowCheck) {
+        return Ok(Claimed::Ours);
+    }
+    Ok(claimed)
 }
 
-/// released → running, for any operation and arguments. False when the row changed since `released` was seen.
-pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token) -> Result<bool, DatabaseError> {
+/// released → running, for any operation and arguments, unless the row changed since `released` was seen.
+pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token) -> Result<Claimed, DatabaseError> {
     const SQL: &str = "
         with free as materialized (
             select principal, request_id, clock_timestamp() as now
             from requests
             where principal = $1 and request_id = $2 and token = $3 and status = 'released'
+              and not (select stopped from write_stop)
             for no key update skip locked
         ),
         claimed as (
             update requests r
             set status = 'running', operation = $4, fingerprint = $5, token = $6, arguments = $7,
                 attempt = r.attempt + 1, lapses = 0, waiters = false, settled_at = null, claimed_at = free.now,
-                lease_until = free.now + $8::bigint * interval '1 millisecond', replica = $9
+                lease_until = free.now + $8::bigint * interval '1 millisecond', replica = $9, origin = $10
             from free
             where r.principal = free.principal and r.request_id = free.request_id
               and r.token = $3 and r.status = 'released'
@@ -89,9 +117,9 @@ pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token)
         listed as (
             insert into unsettled select principal, request_id from claimed on conflict do nothing
         )
-        select count(*) from claimed";
+        select (select count(*) from claimed), stopped from write_stop";
     let mut lent = store.database.lend().await?;
-    let statement = sqlx::query_scalar::<_, i64>(SQL)
+    let statement = sqlx::query_as::<_, (i64, bool)>(SQL)
         .bind(&*wanted.key.principal)
         .bind(&*wanted.key.request_id)
         .bind(released)
@@ -100,11 +128,12 @@ pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token)
         .bind(wanted.token)
         .bind(wanted.arguments)
         .bind(store.limits.lease_ms())
-        .bind(&*store.replica);
+        .bind(&*store.replica)
+        .bind(wanted.origin);
     crate::fault::point("claim.before_commit");
     let answer = store.database.within(statement.fetch_one(lent.connection())).await;
     crate::fault::point("claim.after_commit");
-    lent.answered(answer).map(|claimed| claimed == 1)
+    lent.answered(answer).map(Claimed::from_row)
 }
 
 /// What came of an attempt to take a lapsed claim over.

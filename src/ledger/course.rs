@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use tracing::{info, warn};
 
 use super::batch::{Entered, enter_one};
-use super::claim::{Look, TakeOver, claim, look, reclaim, register_waiter, take_over};
-use super::effect::NotPrepared;
+use super::claim::{Claimed, Look, TakeOver, claim, look, reclaim, register_waiter, take_over};
+use super::effect::{NotPrepared, Refused};
 use super::flight::{End, Flight, Patience, backoff};
 use super::settle::Outcome;
 use super::state::{Fingerprint, Phase, Seen, Token, Unavailable, Verdict};
@@ -138,8 +138,9 @@ impl Flight {
         memory.mine.push((token, sent));
         loop {
             match claim(self.store(), &self.wanted(token)).await {
-                Ok(true) => return Ok(Entry::Claimed { token, sent }),
-                Ok(false) => return Ok(Entry::Look(self.look().await?)),
+                Ok(Claimed::Ours) => return Ok(Entry::Claimed { token, sent }),
+                Ok(Claimed::Stopped) => return self.unless_recorded(Verdict::Refused(Refused::stopped())).await,
+                Ok(Claimed::NotFree) => return Ok(Entry::Look(self.look().await?)),
                 Err(error) => self.bear(&mut patience, error).await?,
             }
         }
@@ -219,8 +220,15 @@ impl Flight {
         let mut patience = Patience::default();
         loop {
             match reclaim(self.store(), &self.wanted(token), released).await {
-                Ok(true) => return Ok(Step::Attempt { token, sent }),
-                Ok(false) => {
+                Ok(Claimed::Ours) => return Ok(Step::Attempt { token, sent }),
+                // Whatever was seen under this key is settled by now, or still released: a look tells.
+                Ok(Claimed::Stopped) => {
+                    return match self.unless_recorded(Verdict::Refused(Refused::stopped())).await? {
+                        Entry::Look(seen) => self.resolve_boxed(memory, seen).await,
+                        _ => Ok(Step::Look),
+                    };
+                }
+                Ok(Claimed::NotFree) => {
                     // Locked, or somebody else's by now.
                     self.pause_unseen(memory).await?;
                     return Ok(Step::Look);

@@ -13,6 +13,20 @@ pub struct Refused {
     pub detail: String,
 }
 
+impl Refused {
+    /// The code of a refusal because an operator has stopped writes.
+    pub const STOPPED: &str = "writes_disabled";
+    /// The code of a refusal because the hour's writes are used up; its detail is the seconds until the next hour.
+    pub const USED_UP: &str = "rate_limited";
+
+    pub(super) fn stopped() -> Self {
+        Self {
+            code: Self::STOPPED.to_owned(),
+            detail: String::new(),
+        }
+    }
+}
+
 /// Why an attempt did not come to its effect.
 #[derive(Debug, Clone)]
 pub enum NotPrepared {
@@ -70,9 +84,9 @@ impl Effect {
 /// Weaves an operation's two pieces of SQL into the ledger's statements, at compile time.
 ///
 /// `judge` is a SELECT from `item`, which has a row for each request at hand: `principal text`, `request_id text`, `args jsonb`
-/// (the canonical arguments), `made jsonb` (what `prepare` returned) and `now timestamptz` (the database's clock). It yields a
-/// row for each item, `item.*` followed by `refusal text`, `detail text`, `result_id text` and `result text`. A row with a
-/// `refusal` changes nothing; the others are settled with `result`, which is JSON text. It may lock rows.
+/// (the canonical arguments), `made jsonb` (what `prepare` returned), `origin text` (by which way the request came first) and
+/// `now timestamptz` (the database's clock). It yields a row for each item, `item.*` followed by `refusal text`, `detail text`,
+/// `result_id text` and `result text`. A row with a `refusal` changes nothing; the others are settled with `result`, which is JSON text. It may lock rows.
 ///
 /// `act` is an INSERT, UPDATE or DELETE for the rows of `settled`, and for no others: those that `judge` did not refuse and that
 /// this very statement settled, with the same columns.

@@ -38,6 +38,8 @@ pub struct Intent {
     pub arguments: String,
     /// When a UUIDv7 key says that it was made, in milliseconds since 1970; `None` for any other key.
     pub minted_ms: Option<i64>,
+    /// By which way it came, for operations that tell; nothing is decided by it and a repeat may come by another.
+    pub origin: Arc<str>,
     /// The operation.
     pub act: Arc<dyn Act>,
 }
@@ -216,6 +218,7 @@ impl Flight {
             arguments: &self.intent.arguments,
             token,
             minted_ms: self.intent.minted_ms,
+            origin: &self.intent.origin,
         }
     }
 
@@ -228,6 +231,7 @@ impl Flight {
             arguments: self.intent.arguments.clone(),
             made,
             minted_ms: self.intent.minted_ms,
+            origin: Arc::clone(&self.intent.origin),
         }
     }
 }

@@ -38,8 +38,9 @@ use crate::unpoisoned;
 
 pub use self::effect::{Act, Effect, NotPrepared, Refused};
 pub use self::flight::Intent;
-pub use self::operator::{Retried, retry};
+pub use self::operator::{Retried, retry, set_write_stop};
 pub use self::state::{Fingerprint, Key, MOST_LAPSES, Phase, Seen, Settled, Token, Unavailable, Verdict};
+pub use self::sweep::Upkeep;
 
 /// The ledger's times and sizes.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ pub struct Limits {
     pub keep_keys: Duration,
     /// The most flights at once; a call past that is told to come again.
     pub most_flights: usize,
+    /// How many writes may be saved in an hour of the database's clock, over all replicas; 0 for any number.
+    pub most_writes_per_hour: i64,
     /// Whether to look for a twin of what was just created.
     pub tell_duplicates: bool,
 }
@@ -118,6 +121,8 @@ pub struct Setup {
     pub limits: Limits,
     /// Every operation that may be claimed.
     pub acts: Vec<Arc<dyn Act>>,
+    /// What else is to be done from time to time.
+    pub upkeep: Vec<Arc<dyn Upkeep>>,
 }
 
 /// A replica's ledger.
@@ -177,7 +182,7 @@ impl Ledger {
         ));
         background.spawn(lease::renew_for_ever(Arc::clone(&store), stop.clone()));
         background.spawn(scan::scan_for_ever(Arc::downgrade(&ledger), stop.clone()));
-        background.spawn(sweep::sweep_for_ever(store, stop));
+        background.spawn(sweep::sweep_for_ever(store, setup.upkeep, stop));
         ledger
     }
 

@@ -1,4 +1,4 @@
-//! What an operator may do to a request by hand.
+//! What an operator may do by hand: to a request, and to all writes.
 
 use super::state::Key;
 use crate::postgres::{Database, DatabaseError};
@@ -49,4 +49,27 @@ pub async fn retry(database: &Database, key: &Key, actor: &str) -> Result<Retrie
         (true, false) => Retried::NotFailed,
         (true, true) => Retried::Freed,
     })
+}
+
+/// Stops all writes, or allows them again, on every replica. Returns once no write that came before the change is under way:
+/// after a stop nothing new is saved. False when it was so already. Leaves an audit row.
+///
+/// # Errors
+/// Postgres cannot be reached, or a write that is under way does not end in time; then nothing is changed.
+pub async fn set_write_stop(database: &Database, stopped: bool, actor: &str) -> Result<bool, DatabaseError> {
+    const SQL: &str = "
+        with switched as materialized (
+            select set_write_stop($1) as changed
+        ),
+        audited as (
+            insert into audit (actor, action, subject, outcome)
+            select $2, case when $1 then 'stop-writes' else 'allow-writes' end, 'writes',
+                   case when changed then 'changed' else 'already so' end
+            from switched
+        )
+        select changed from switched";
+    let mut lent = database.lend().await?;
+    let statement = sqlx::query_scalar(SQL).bind(stopped).bind(actor);
+    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    lent.answered(answer)
 }

@@ -24,6 +24,7 @@ struct Lapsed {
     fingerprint: Vec<u8>,
     token: Token,
     arguments: String,
+    origin: String,
 }
 
 /// Scans until `stop`.
@@ -69,6 +70,7 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
         fingerprint: Fingerprint(fingerprint),
         arguments: lapsed.arguments,
         minted_ms: None,
+        origin: lapsed.origin.into(),
         act: Arc::clone(act),
     };
     ledger.adopt(intent, lapsed.token);
@@ -80,7 +82,8 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
 /// deployment's toolset, and arguments that another release wrote. Their own replicas finish them.
 async fn find_lapsed(ledger: &Ledger) -> Result<Vec<Lapsed>, DatabaseError> {
     const SQL: &str = "
-        select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments
+        select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments,
+               coalesce(r.origin, '') as origin
         from unsettled u
         join requests r using (principal, request_id)
         where r.status = 'running' and r.lease_until < clock_timestamp()

@@ -1,5 +1,7 @@
 //! The ends of an attempt: settled together with its effect, released without a trace, or handed back.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -20,6 +22,7 @@ pub(super) struct Item {
     pub arguments: String,
     pub made: Value,
     pub minted_ms: Option<i64>,
+    pub origin: Arc<str>,
 }
 
 /// What a settling statement says of one item.
@@ -102,7 +105,9 @@ pub(super) async fn claim_act_settle(
         .bind(items.iter().map(|item| item.minted_ms).collect::<Vec<_>>())
         .bind(store.limits.oldest_key_ms())
         .bind(act.name())
-        .bind(&*store.replica);
+        .bind(&*store.replica)
+        .bind(text(|item| &item.origin))
+        .bind(store.limits.most_writes_per_hour);
     let mut lent = store.database.lend().await?;
     crate::fault::point("one_step.before_commit");
     let answer = store.database.within(statement.fetch_all(lent.connection())).await;
@@ -132,6 +137,7 @@ pub(super) async fn settle(store: &Store, act: &dyn Act, item: &Item) -> Result<
             .bind(item.made.to_string())
             .bind(digest)
             .bind(item.key_hash)
+            .bind(store.limits.most_writes_per_hour)
     };
     if sabotage::is(sabotage::Kind::EffectOutside) {
         let effect = statement(sabotage::effect_alone(act.effect().two_step));

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::FromRow;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +21,21 @@ const EVERY: Duration = Duration::from_secs(60);
 const LEAST_PAGES: i64 = 2_048;
 const ROUNDS: i64 = 720;
 
+/// What is to be done from time to time beside the sweep. Every replica does it, several perhaps at once.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Its name in logs.
+    fn name(&self) -> &'static str;
+
+    /// Does a bounded piece of it; returns how many rows that changed.
+    ///
+    /// # Errors
+    /// Postgres cannot be reached, or refuses.
+    async fn run(&self, database: &Database) -> Result<u64, DatabaseError>;
+}
+
 /// Sweeps until `stop`.
-pub(super) async fn sweep_for_ever(store: Arc<Store>, stop: CancellationToken) {
+pub(super) async fn sweep_for_ever(store: Arc<Store>, upkeep: Vec<Arc<dyn Upkeep>>, stop: CancellationToken) {
     let every = EVERY.min(store.limits.keep_results / 4);
     loop {
         // Not all replicas at the same moment.
@@ -43,6 +57,13 @@ pub(super) async fn sweep_for_ever(store: Arc<Store>, stop: CancellationToken) {
                 "swept"
             ),
             Err(error) => warn!(%error, "the retention sweep failed"),
+        }
+        for chore in &upkeep {
+            match chore.run(&store.database).await {
+                Ok(0) => {}
+                Ok(rows) => info!(chore = chore.name(), rows, "kept up"),
+                Err(error) => warn!(%error, chore = chore.name(), "upkeep failed"),
+            }
         }
     }
 }

@@ -13,10 +13,18 @@ pub enum Code {
     PreconditionFailed,
     /// The service cannot tell.
     Unavailable,
+    /// The hour's writes are used up: this source's, or everybody's.
+    RateLimited,
+    /// An operator has stopped writes.
+    WritesDisabled,
+    /// Nobody knows who calls.
+    Unauthenticated,
     /// Not for this caller, or not by this way.
     Forbidden,
     /// The resource does not exist.
     NotFound,
+    /// It was done, and what it made has been removed since.
+    Deleted,
     /// Too old to tell.
     Expired,
     /// Attempts kept dying.
@@ -25,13 +33,17 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of the table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::InvalidArgument,
         Self::Conflict,
         Self::PreconditionFailed,
+        Self::RateLimited,
+        Self::WritesDisabled,
         Self::Unavailable,
+        Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
+        Self::Deleted,
         Self::Expired,
         Self::Failed,
     ];
@@ -43,8 +55,12 @@ impl Code {
             Self::Conflict => "conflict",
             Self::PreconditionFailed => "precondition_failed",
             Self::Unavailable => "unavailable",
+            Self::RateLimited => "rate_limited",
+            Self::WritesDisabled => "writes_disabled",
+            Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
+            Self::Deleted => "deleted",
             Self::Expired => "expired",
             Self::Failed => "failed",
         }
@@ -60,10 +76,12 @@ impl Code {
         match self {
             Self::InvalidArgument => 400,
             Self::Conflict | Self::PreconditionFailed | Self::Failed => 409,
-            Self::Unavailable => 503,
+            Self::RateLimited => 429,
+            Self::WritesDisabled | Self::Unavailable => 503,
+            Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
-            Self::Expired => 410,
+            Self::Deleted | Self::Expired => 410,
         }
     }
 
@@ -72,7 +90,10 @@ impl Code {
         match self {
             Self::InvalidArgument | Self::PreconditionFailed | Self::NotFound => "no",
             Self::Conflict => "not this; another under this request_id was, or runs",
-            Self::Unavailable | Self::Forbidden => "does not say",
+            Self::RateLimited => "a source's limit does not say; the global one: no",
+            Self::WritesDisabled => "no",
+            Self::Unavailable | Self::Unauthenticated | Self::Forbidden => "does not say",
+            Self::Deleted => "yes, and removed since",
             Self::Expired => "too old to tell, or never recorded",
             Self::Failed => "no",
         }
@@ -103,6 +124,8 @@ pub struct Refusal {
     pub retry_after_seconds: Option<u64>,
     /// With `expired`: false when nothing is stored under this request_id and nothing was run.
     pub recorded: Option<bool>,
+    /// With `rate_limited`: whose limit, `source` or `global`.
+    pub limit: Option<&'static str>,
     /// Whether the body was too large (HTTP 413).
     pub too_large: bool,
 }
@@ -116,6 +139,7 @@ impl Refusal {
             next: next.into(),
             retry_after_seconds: None,
             recorded: None,
+            limit: None,
             too_large: false,
         }
     }
@@ -158,6 +182,9 @@ impl Refusal {
         }
         if let Some(recorded) = self.recorded {
             error["recorded"] = json!(recorded);
+        }
+        if let Some(limit) = self.limit {
+            error["limit"] = json!(limit);
         }
         json!({ "error": error })
     }

@@ -3,7 +3,9 @@
 //! Adding one is one file that implements [`Operation`] and one line in [`registry`].
 
 pub mod answer;
+pub mod caller;
 pub mod key;
+pub mod limit;
 pub mod page;
 pub mod registry;
 pub mod requests;
@@ -22,6 +24,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use self::answer::{Code, Refusal};
+use self::caller::Caller;
 use self::registry::Registry;
 use crate::ledger::{Act, Effect, Ledger, NotPrepared, Refused};
 
@@ -123,7 +126,7 @@ pub struct Reader<'a> {
     /// The ledger, and through it the pool.
     pub ledger: &'a Arc<Ledger>,
     /// Who calls.
-    pub principal: &'a Arc<str>,
+    pub caller: &'a Caller,
     /// What is offered.
     pub registry: &'a Registry,
 }
@@ -173,6 +176,12 @@ pub trait Operation: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Runs where a repeat would be answered with `expired` because the stored result is gone, and may refuse with a better
+    /// reason, for instance because what was created has been deleted.
+    async fn on_expired(&self, _reader: &Reader<'_>, _request_id: &str) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// A reading operation's answer.
     async fn read(&self, _reader: &Reader<'_>, _arguments: Self::Arguments) -> Result<Value, Refusal> {
         Err(Refusal::unavailable("This operation does not read.", 60))
@@ -197,6 +206,8 @@ pub trait Tool: Act {
     fn refusal(&self, refused: &Refused) -> Refusal;
     /// See [`Operation::on_replay`].
     async fn on_replay(&self, reader: &Reader<'_>, answer: &mut Map<String, Value>) -> Result<(), Refusal>;
+    /// See [`Operation::on_expired`].
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal>;
     /// See [`Operation::read`].
     async fn read(&self, reader: &Reader<'_>, arguments: Value) -> Result<Value, Refusal>;
 }
@@ -257,6 +268,10 @@ impl<O: Operation> Tool for Erased<O> {
 
     async fn on_replay(&self, reader: &Reader<'_>, answer: &mut Map<String, Value>) -> Result<(), Refusal> {
         self.0.on_replay(reader, answer).await
+    }
+
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal> {
+        self.0.on_expired(reader, request_id).await
     }
 
     async fn read(&self, reader: &Reader<'_>, arguments: Value) -> Result<Value, Refusal> {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::limit::IdleSources;
 use super::requests::{FindRequest, NewRequestId};
 use super::tickets::{AddComment, CreateTicket, GetTicket, ListTickets, SetTicketStatus};
 use super::{Class, Erased, Tool, Toolset};
-use crate::ledger::Act;
+use crate::ledger::{Act, Upkeep};
 
 /// The operations that a deployment offers.
 pub struct Registry {
@@ -46,6 +47,11 @@ impl Registry {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
         self.tools.iter()
+    }
+
+    /// What is to be done from time to time.
+    pub fn upkeep(&self) -> Vec<Arc<dyn Upkeep>> {
+        vec![Arc::new(IdleSources)]
     }
 
     /// Those that write, as the ledger knows them.

@@ -1,5 +1,7 @@
 //! The ledger itself as tools: find_request and new_request_id.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,7 +92,7 @@ impl Operation for FindRequest {
     async fn read(&self, reader: &Reader<'_>, arguments: Self::Arguments) -> Result<Value, Refusal> {
         check_request_id(&arguments.request_id)?;
         let key = Key {
-            principal: reader.principal.clone(),
+            principal: Arc::clone(&reader.caller.principal),
             request_id: arguments.request_id.as_str().into(),
         };
         let found = reader
@@ -143,6 +145,9 @@ impl Operation for FindRequest {
                 ("done", "It is done; there is nothing to repeat.".to_owned())
             }
             Phase::Expired => {
+                if let Some(tool) = reader.registry.find(&seen.operation) {
+                    tool.on_expired(reader, &arguments.request_id).await?;
+                }
                 answer["recorded"] = json!(true);
                 (
                     "expired",

@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::answer::{Code, Outcome, Refusal};
+use super::caller::{Caller, Via};
 use super::key::{canonical, fingerprint, minted_ms, take_request_id};
+use super::limit::{Unit, take_unit};
 use super::registry::Registry;
 use super::text::normalise_arguments;
 use super::{Class, Reader, Tool};
-use crate::ledger::{Intent, Key, Ledger, MOST_LAPSES, Settled, Unavailable, Verdict};
+use crate::ledger::{Intent, Key, Ledger, MOST_LAPSES, Refused, Settled, Unavailable, Verdict};
 use crate::postgres::DatabaseError;
 
 /// A replay older than this reminds its reader that another intent needs another request_id.
@@ -25,7 +27,9 @@ const RETRY_AFTER: (u64, u64) = (1, 5);
 /// A call as a transport hands it on.
 pub struct Call {
     /// Who calls.
-    pub principal: Arc<str>,
+    pub caller: Caller,
+    /// By which way.
+    pub via: Via,
     /// What is called.
     pub tool: Arc<dyn Tool>,
     /// The arguments as they came, request_id among them.
@@ -42,6 +46,8 @@ pub struct Service {
     pub registry: Registry,
     /// Every caller is answered within this time of its call's arrival.
     pub wait: Duration,
+    /// How many writes each source may call for in an hour; 0 for any number.
+    pub units_per_hour: i64,
 }
 
 impl Service {
@@ -70,14 +76,17 @@ impl Service {
             Err(refusal) => return refusal.into(),
         };
         match call.tool.card().class {
-            Class::ReadOnly => self.read(&call.principal, &call.tool, arguments, call.arrived).await,
-            Class::Transactional { .. } => self.write(&call.principal, call.tool, arguments, call.arrived).await,
+            Class::ReadOnly => self.read(&call.caller, &call.tool, arguments, call.arrived).await,
+            Class::Transactional { .. } => {
+                self.write(&call.caller, call.via, call.tool, arguments, call.arrived)
+                    .await
+            }
         }
     }
 
     async fn read(
         &self,
-        principal: &Arc<str>,
+        caller: &Caller,
         tool: &Arc<dyn Tool>,
         arguments: Map<String, Value>,
         arrived: Instant,
@@ -88,7 +97,7 @@ impl Service {
         };
         let reader = Reader {
             ledger: &self.ledger,
-            principal,
+            caller,
             registry: &self.registry,
         };
         match tokio::time::timeout_at(arrived + self.wait, tool.read(&reader, arguments)).await {
@@ -100,7 +109,8 @@ impl Service {
 
     async fn write(
         &self,
-        principal: &Arc<str>,
+        caller: &Caller,
+        via: Via,
         tool: Arc<dyn Tool>,
         mut arguments: Map<String, Value>,
         arrived: Instant,
@@ -110,32 +120,43 @@ impl Service {
             Ok(accepted) => accepted,
             Err(refusal) => return refusal.into(),
         };
+        if self.units_per_hour > 0 {
+            match take_unit(self.ledger.database(), &caller.source, self.units_per_hour).await {
+                Ok(Unit::Taken) => {}
+                Ok(Unit::UsedUp { retry_after_seconds }) => return used_up_by_source(retry_after_seconds).into(),
+                Err(error) => {
+                    warn!(%error, "a unit could not be taken");
+                    return unavailable(Unavailable::Database).into();
+                }
+            }
+        }
         let arguments = canonical(&arguments);
         let intent = Intent {
             key: Key {
-                principal: Arc::clone(principal),
+                principal: Arc::clone(&caller.principal),
                 request_id: request_id.as_str().into(),
             },
             fingerprint: fingerprint(tool.name(), &arguments),
             minted_ms: minted_ms(&request_id),
+            origin: via.as_str().into(),
             arguments,
             act: Arc::clone(&tool) as Arc<dyn crate::ledger::Act>,
         };
         let verdict = self.ledger.perform(intent, arrived + self.wait).await;
-        self.tell(principal, &tool, &request_id, verdict).await
+        self.tell(caller, &tool, &request_id, verdict).await
     }
 
     /// A verdict in the words of an answer.
-    async fn tell(&self, principal: &Arc<str>, tool: &Arc<dyn Tool>, request_id: &str, verdict: Verdict) -> Outcome {
+    async fn tell(&self, caller: &Caller, tool: &Arc<dyn Tool>, request_id: &str, verdict: Verdict) -> Outcome {
+        let reader = Reader {
+            ledger: &self.ledger,
+            caller,
+            registry: &self.registry,
+        };
         match verdict {
             Verdict::Settled { settled, replayed } => {
                 let mut answer = settled_answer(request_id, &settled, replayed);
                 if replayed {
-                    let reader = Reader {
-                        ledger: &self.ledger,
-                        principal,
-                        registry: &self.registry,
-                    };
                     if let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
                         return refusal.into();
                     }
@@ -143,11 +164,18 @@ impl Service {
                 Outcome::Done { answer, replayed }
             }
             Verdict::InProgress { lease_left } => in_progress(request_id, lease_left),
-            Verdict::Refused(refused) => tool.refusal(&refused).into(),
+            Verdict::Refused(refused) => match refused.code.as_str() {
+                Refused::STOPPED => writes_disabled().into(),
+                Refused::USED_UP => used_up_by_all(&refused.detail).into(),
+                _ => tool.refusal(&refused).into(),
+            },
             Verdict::HandedBack => Outcome::HandedBack,
             Verdict::Conflict => conflict().into(),
             Verdict::Failed => failed().into(),
-            Verdict::Expired { recorded } => expired(recorded).into(),
+            Verdict::Expired { recorded } => match tool.on_expired(&reader, request_id).await {
+                Err(refusal) if recorded => refusal.into(),
+                _ => expired(recorded).into(),
+            },
             Verdict::Unavailable(reason) => unavailable(reason).into(),
         }
     }
@@ -253,6 +281,57 @@ fn expired(recorded: bool) -> Refusal {
     Refusal {
         recorded: Some(recorded),
         ..Refusal::new(Code::Expired, message, next)
+    }
+}
+
+/// Until writes may be allowed again nobody can tell; often enough not to be late, seldom enough not to be a burden.
+const STOP_RETRY_AFTER: u64 = 60;
+
+fn writes_disabled() -> Refusal {
+    Refusal {
+        retry_after_seconds: Some(STOP_RETRY_AFTER),
+        ..Refusal::new(
+            Code::WritesDisabled,
+            "An operator has stopped writes for the time being. The ledger was asked first: this request is not saved, and nothing was \
+             done by this call.",
+            "Wait until writes are allowed again, then repeat the same call with the same request_id and the same arguments. Report the \
+             write as not done yet.",
+        )
+    }
+}
+
+fn used_up_by_source(retry_after_seconds: u64) -> Refusal {
+    Refusal {
+        limit: Some("source"),
+        ..rate_limited(
+            "You have called for as many writes as are allowed in an hour. The ledger was not asked: whether an earlier call with this \
+             request_id was saved is not said here.",
+            retry_after_seconds,
+        )
+    }
+}
+
+fn used_up_by_all(retry_after_seconds: &str) -> Refusal {
+    Refusal {
+        limit: Some("global"),
+        ..rate_limited(
+            "As many writes as are allowed in an hour have been saved, by all callers together. The ledger was asked first: this request \
+             is not saved, and nothing was done by this call.",
+            // The gate writes a number.
+            retry_after_seconds.parse().unwrap_or(STOP_RETRY_AFTER),
+        )
+    }
+}
+
+fn rate_limited(message: &str, retry_after_seconds: u64) -> Refusal {
+    Refusal {
+        retry_after_seconds: Some(retry_after_seconds),
+        ..Refusal::new(
+            Code::RateLimited,
+            message,
+            "Wait retry_after_seconds, then repeat the same call with the same request_id and the same arguments, never a new one. Until \
+             an answer settles it, report the write as unconfirmed.",
+        )
     }
 }
 

@@ -85,6 +85,7 @@ pub fn error() -> Value {
                     "next": { "type": "string" },
                     "retry_after_seconds": { "type": "integer" },
                     "recorded": { "type": "boolean" },
+                    "limit": { "enum": ["source", "global"] },
                 },
                 "required": ["code", "message", "next"],
             },

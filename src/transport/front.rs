@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::operation::answer::{Code, Refusal};
+use crate::operation::caller::Caller;
 
 /// When a request arrived at this replica; every deadline counts from here.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,8 @@ pub struct Front {
     pub lifecycle: Lifecycle,
     pub hosts: Arc<[String]>,
     pub origins: Arc<[String]>,
+    /// Who everybody is.
+    pub caller: Caller,
 }
 
 /// The outermost layer.
@@ -46,6 +49,7 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
     let hand_back = HandBack::default();
     request.extensions_mut().insert(Arrived(Instant::now()));
     request.extensions_mut().insert(hand_back.clone());
+    request.extensions_mut().insert(front.caller.clone());
     let mut response = next.run(request).await;
     if hand_back.0.load(Ordering::Relaxed) {
         return stopping(StatusCode::BAD_GATEWAY);

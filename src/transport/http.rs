@@ -16,16 +16,16 @@ use super::body::{self, Unreadable};
 use super::front::{Arrived, HandBack, json, refused};
 use crate::operation::Tool;
 use crate::operation::answer::{Code, Outcome, Refusal};
+use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 
 /// The routes of all operations.
-pub fn router(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: usize) -> Router {
+pub fn router(service: &Arc<Service>, max_body_bytes: usize) -> Router {
     let mut router = Router::new();
     for tool in service.registry.iter() {
         let endpoint = Endpoint {
             service: Arc::clone(service),
             tool: Arc::clone(tool),
-            principal: Arc::clone(principal),
             max_body_bytes,
         };
         router = router.route(tool.card().route.path, endpoint.into_route());
@@ -52,7 +52,6 @@ pub async fn no_such_path() -> Response {
 struct Endpoint {
     service: Arc<Service>,
     tool: Arc<dyn Tool>,
-    principal: Arc<str>,
     max_body_bytes: usize,
 }
 
@@ -68,6 +67,7 @@ impl Endpoint {
             |path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
              Extension(Arrived(arrived)): Extension<Arrived>,
              Extension(hand_back): Extension<HandBack>,
+             Extension(caller): Extension<Caller>,
              request: Request| async move {
                 let status = self.tool.card().route.success;
                 let arguments = match self.read(path.ok(), request, arrived).await {
@@ -77,7 +77,8 @@ impl Endpoint {
                 let outcome = self
                     .service
                     .run(Call {
-                        principal: self.principal,
+                        caller,
+                        via: Via::Http,
                         tool: self.tool,
                         arguments,
                         arrived,

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::body::{self, Unreadable};
 use super::front::{Arrived, HandBack, json as json_response};
 use crate::operation::answer::{Outcome, shortened};
+use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::{Class, Tool};
 
@@ -53,11 +54,10 @@ pub struct Endpoint {
 }
 
 /// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
-pub fn endpoint(service: &Arc<Service>, principal: &Arc<str>, max_body_bytes: usize) -> Endpoint {
+pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
     let handler = Handler(Arc::new(Shared {
         tools: service.registry.iter().map(|tool| describe(tool.as_ref())).collect(),
         service: Arc::clone(service),
-        principal: Arc::clone(principal),
     }));
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
@@ -163,7 +163,6 @@ pub struct Handler(Arc<Shared>);
 
 struct Shared {
     service: Arc<Service>,
-    principal: Arc<str>,
     tools: Vec<McpTool>,
 }
 
@@ -234,11 +233,19 @@ impl ServerHandler for Handler {
         let arrived = parts
             .and_then(|parts| parts.extensions.get::<Arrived>())
             .map_or_else(Instant::now, |arrived| arrived.0);
+        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Caller>()).cloned() else {
+            // The front has it beside every request.
+            return Err(ErrorData::internal_error(
+                "It is not known who calls. Nothing was done.",
+                None,
+            ));
+        };
         let outcome = self
             .0
             .service
             .run(Call {
-                principal: Arc::clone(&self.0.principal),
+                caller,
+                via: Via::Mcp,
                 tool: Arc::clone(tool),
                 arguments: request.arguments.unwrap_or_default(),
                 arrived,

@@ -16,6 +16,7 @@ use super::health::{self, Health};
 use super::{http, mcp};
 use crate::config::Config;
 use crate::lifecycle::Lifecycle;
+use crate::operation::caller::Caller;
 use crate::operation::run::Service;
 
 /// After the last call is answered, how long a connection may take to carry the answer away.
@@ -94,11 +95,15 @@ impl Transports<'_> {
             lifecycle: self.lifecycle.clone(),
             hosts: self.config.allowed_hosts.clone().into(),
             origins: self.config.allowed_origins.clone().into(),
+            caller: Caller {
+                principal: Arc::clone(&self.principal),
+                source: Arc::clone(&self.principal),
+            },
         };
-        let endpoint = mcp::endpoint(&self.service, &self.principal, limit);
+        let endpoint = mcp::endpoint(&self.service, limit);
         Router::new()
             .route("/mcp", any(mcp::serve).with_state(endpoint))
-            .nest("/api/v1", http::router(&self.service, &self.principal, limit))
+            .nest("/api/v1", http::router(&self.service, limit))
             .fallback(http::no_such_path)
             .layer(from_fn_with_state(front, pass))
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ticket_ledger::ledger::{Effect, Ledger, Limits, NotPrepared, Refused, Setup};
 use ticket_ledger::operation::answer::{Outcome, Refusal};
+use ticket_ledger::operation::caller::{Caller, Via};
 use ticket_ledger::operation::registry::Registry;
 use ticket_ledger::operation::requests::FindRequest;
 use ticket_ledger::operation::run::{Call, Service};
@@ -36,6 +37,7 @@ pub struct InProcess {
 pub struct Knobs {
     pub limits: Limits,
     pub wait: Duration,
+    pub units_per_hour: i64,
     pub pool_size: usize,
     /// Short enough for the backstop, long enough where a test holds a lock to gather a batch.
     pub lock_limit: Duration,
@@ -51,9 +53,11 @@ impl Default for Knobs {
                 keep_results: Duration::from_secs(7 * 24 * 3_600),
                 keep_keys: Duration::from_secs(30 * 24 * 3_600),
                 most_flights: 4_096,
+                most_writes_per_hour: 0,
                 tell_duplicates: true,
             },
             wait: super::DEADLINE,
+            units_per_hour: 0,
             pool_size: 4,
             lock_limit: super::DEADLINE,
         }
@@ -104,6 +108,7 @@ impl InProcess {
             replica: "in-process".to_owned(),
             limits: knobs.limits,
             acts: registry.acts(),
+            upkeep: registry.upkeep(),
         });
         let listening = Arc::clone(&ledger);
         eventually("the ledger listens", || async {
@@ -114,6 +119,7 @@ impl InProcess {
             ledger,
             registry,
             wait: knobs.wait,
+            units_per_hour: knobs.units_per_hour,
         };
         Self {
             service: Arc::new(service),
@@ -146,7 +152,11 @@ impl InProcess {
             panic!("arguments are an object")
         };
         Call {
-            principal: principal.into(),
+            caller: Caller {
+                principal: principal.into(),
+                source: principal.into(),
+            },
+            via: Via::Mcp,
             tool: Arc::clone(self.service.registry.find(tool).expect("an offered tool")),
             arguments,
             arrived: Instant::now(),

@@ -52,6 +52,7 @@ impl Replica {
             replica: "worked-example".to_owned(),
             limits: config.limits(),
             acts: registry.acts(),
+            upkeep: registry.upkeep(),
         });
         let lifecycle = Lifecycle::default();
         let transports = Transports {
@@ -60,6 +61,7 @@ impl Replica {
                 ledger: Arc::clone(&ledger),
                 registry,
                 wait: config.wait(),
+                units_per_hour: 0,
             }),
             lifecycle: lifecycle.clone(),
             principal: "anonymous".into(),
