@@ -117,6 +117,10 @@ pub struct Config {
     #[arg(long, env = "INSECURE_ALLOW_ANONYMOUS", default_value_t = false)]
     pub insecure_allow_anonymous: bool,
 
+    /// Traces carry a hash in the place of each request_id
+    #[arg(long, env = "HASH_REQUEST_IDS", default_value_t = false, action = clap::ArgAction::Set)]
+    pub hash_request_ids: bool,
+
     /// How logs are written to standard error; RUST_LOG chooses what is
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,

@@ -47,6 +47,7 @@ mod rules_key;
 mod sabotage;
 mod takeover;
 mod tickets;
+mod traces;
 mod worked_example;
 
 // The worked example's `crate::` paths mean here what they mean inside src.

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use super::serve::{Replica, stop_on_signals};
+use super::serve::{Replica, start_telemetry, stop_on_signals};
 use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
 use crate::config::{Config, LogFormat};
 use crate::transport::Server;
@@ -40,7 +40,7 @@ pub async fn run(mut arguments: Arguments) -> Result<ExitCode, Failure> {
     if !chosen && std::env::var_os("LOG_FORMAT").is_none() {
         arguments.config.log_format = LogFormat::Text;
     }
-    crate::telemetry::start(arguments.config.log_format);
+    let telemetry = start_telemetry(&arguments.config)?;
     // Set and empty is what a script leaves behind that wanted it unset.
     arguments.database_url = arguments.database_url.filter(|url| !url.is_empty());
     // From here on a signal ends it in order, also while its server starts.
@@ -56,6 +56,7 @@ pub async fn run(mut arguments: Arguments) -> Result<ExitCode, Failure> {
         cluster.stop(StopMode::Fast).await?;
         println!("Postgres is stopped; the tickets are kept.");
     }
+    telemetry.finish().await;
     served.map(|()| ExitCode::SUCCESS)
 }
 

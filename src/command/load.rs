@@ -136,7 +136,7 @@ struct RunArguments {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    crate::telemetry::start_at(crate::config::LogFormat::Text, "warn");
+    crate::telemetry::start_logs(crate::config::LogFormat::Text, Some("warn"));
     let (judged, output, again) = match arguments.action {
         Some(Action::Bench(arguments)) => return bench(arguments).await,
         Some(Action::Check {

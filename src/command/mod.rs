@@ -95,5 +95,5 @@ pub async fn run(cli: Cli) -> ExitCode {
 
 /// Logs for a command that a person runs.
 fn log_for_a_person() {
-    crate::telemetry::start(LogFormat::Text);
+    crate::telemetry::start_logs(LogFormat::Text, None);
 }

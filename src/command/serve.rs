@@ -17,6 +17,7 @@ use crate::lifecycle::{Lifecycle, Stage, termination};
 use crate::operation::registry::Registry;
 use crate::operation::run::Service;
 use crate::postgres::{Database, Reach, SchemaState, free_connections, schema_state};
+use crate::telemetry::Telemetry;
 use crate::transport::{Server, Transports};
 
 /// Pause between two looks at a database that is not ready yet.
@@ -35,11 +36,18 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    crate::telemetry::start(arguments.config.log_format);
+    let telemetry = start_telemetry(&arguments.config)?;
     let stop = stop_on_signals()?;
     let replica = Replica::prepare(&arguments.config).await?;
-    replica.run(arguments.database_url, stop, |_| {}).await?;
+    let served = replica.run(arguments.database_url, stop, |_| {}).await;
+    telemetry.finish().await;
+    served?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the logs, traces and metrics of a replica.
+pub fn start_telemetry(config: &Config) -> Result<Telemetry, Failure> {
+    crate::telemetry::start(config.log_format, &config.replica(), config.hash_request_ids).map_err(Failure::usage)
 }
 
 /// A replica whose sockets are bound.
@@ -80,6 +88,7 @@ impl<'a> Replica<'a> {
             acts: registry.acts(),
             upkeep: registry.upkeep(),
         });
+        ledger.observe();
         let lifecycle = Lifecycle::default();
         let transports = Transports {
             config,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{Instrument, debug_span, warn};
 
 use super::claim::Look;
 use super::effect::NotPrepared;
@@ -14,8 +14,9 @@ use super::lease::{Kept, Leases};
 use super::settle::{Item, Outcome, hand_back, release, settle};
 use super::state::{Phase, Token, Unavailable, Verdict};
 use crate::clock::Moment;
-use crate::postgres::{DatabaseError, Heard};
+use crate::postgres::DatabaseError;
 use crate::sabotage;
+use crate::telemetry::metrics::instruments;
 
 impl Flight {
     /// `None` when the claim was lost: somebody else's answer is this caller's answer.
@@ -31,16 +32,21 @@ impl Flight {
                 self.working.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
-            prepared = AssertUnwindSafe(self.act().prepare(&self.intent.arguments, &stop)).catch_unwind() => prepared,
+            prepared = AssertUnwindSafe(self.act().prepare(&self.intent.arguments, &stop))
+                .catch_unwind()
+                .instrument(debug_span!("ledger.work")) => prepared,
             () = self.ledger.hand_back.cancelled() => return self.give_back(&kept, token).await,
             () = self.unwanted(), if sabotage::is(sabotage::Kind::ReleaseOnDisconnect) => {
-                return self.free(&kept, token, Verdict::InProgress { lease_left: None }).await;
+                return self.free(&kept, token, Verdict::InProgress { lease_left: None, runs: None }).await;
             }
         };
         self.working.store(false, Ordering::Relaxed);
         crate::fault::point("work.done");
         let failed = match prepared {
-            Ok(Ok(made)) => return self.finish(&kept, self.item(token, made)).await,
+            Ok(Ok(made)) => {
+                let finish = self.finish(&kept, self.item(token, made));
+                return finish.instrument(debug_span!("ledger.settle")).await;
+            }
             Ok(Err(NotPrepared::Refused(refused))) => Verdict::Refused(refused),
             Ok(Err(NotPrepared::Failed(reason))) => self.fault_verdict(&reason),
             Err(_) => self.fault_verdict("the operation panicked"),
@@ -59,15 +65,19 @@ impl Flight {
             };
             match settled {
                 Ok(Some(Outcome::Settled(settled))) => {
-                    self.store().waiters.key(self.key_hash);
+                    self.store().waiters.settled_here(self.key_hash);
                     return Ok(Some(Verdict::Settled {
                         settled,
                         replayed: false,
+                        joined: None,
                     }));
                 }
                 Ok(Some(Outcome::Refused(refused))) => return Ok(Some(Verdict::Refused(refused))),
                 // Lost to another attempt, or settled already by a statement whose answer did not arrive.
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    instruments().fenced();
+                    return Ok(None);
+                }
                 Err(error) if error.is_transient() => {
                     if let Some(end) = self.hold_on(&mut patience, kept, item.token, &error).await? {
                         return Ok(end);
@@ -105,7 +115,10 @@ impl Flight {
         let mut patience = Patience::default();
         loop {
             match release(self.store(), &self.intent.key, self.key_hash, token).await {
-                Ok(true) => return Ok(Some(verdict)),
+                Ok(true) => {
+                    instruments().released();
+                    return Ok(Some(verdict));
+                }
                 // Released by a statement whose answer did not arrive, or lost: then it may be done by now, and its caller
                 // is a waiter like any other.
                 Ok(false) => {
@@ -133,6 +146,7 @@ impl Flight {
             }
             sleep(patience.pause()).await;
         }
+        instruments().handed_back();
         Ok(Some(Verdict::HandedBack))
     }
 }

@@ -9,16 +9,20 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
-use tracing::warn;
+use tracing::{Instrument, Span, debug_span, warn};
 
 use super::Store;
 use super::claim::{Look, look};
 use super::effect::Act;
 use super::settle::{Item, Outcome, claim_act_settle};
 use crate::postgres::DatabaseError;
+use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
 
 /// Most items in one statement: past this the statement's own time outweighs the commits saved.
 const MOST_ITEMS: usize = 256;
+/// Most requests that a batch's span links to.
+const MOST_LINKS: usize = 32;
 /// Statements in flight for one operation: one is applied while the next one is parsed.
 const WORKERS: usize = 2;
 /// Items that may queue for one operation before its callers have to wait to queue.
@@ -80,13 +84,29 @@ async fn work(store: Arc<Store>, act: Arc<dyn Act>, arrivals: Arrivals) {
                 (&a.key.principal, &a.key.request_id).cmp(&(&b.key.principal, &b.key.request_id))
             });
             let (items, answers): (Vec<_>, Vec<_>) = round.into_iter().unzip();
-            let outcomes = enter_all(&store, act.as_ref(), &items).await;
+            instruments().batch(act.name(), items.len());
+            let span = span_of(&items);
+            let outcomes = enter_all(&store, act.as_ref(), &items).instrument(span).await;
             for (answer, outcome) in answers.into_iter().zip(outcomes) {
                 // A caller that is gone needs no answer; the work is done and recorded.
                 let _ = answer.send(outcome);
             }
         }
     }
+}
+
+/// Below the flight that came first, with links to the others: a statement is one span, however many it serves.
+fn span_of(items: &[Item]) -> Span {
+    let Some((first, others)) = items.split_first() else {
+        return Span::none();
+    };
+    let span = debug_span!(parent: &first.span, "ledger.batch", ticket_ledger.batch_size = items.len());
+    if !span.is_disabled() {
+        for other in others.iter().take(MOST_LINKS) {
+            trace::link_to(&span, &other.span);
+        }
+    }
+    span
 }
 
 async fn enter_all(store: &Store, act: &dyn Act, items: &[Item]) -> Vec<Answer> {

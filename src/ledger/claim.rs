@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::FromRow;
 
 use super::Store;
-use super::state::{Fingerprint, Key, MOST_LAPSES, Phase, Seen, Settled, Token};
+use super::state::{Fingerprint, Key, MOST_LAPSES, Phase, Ran, Seen, Settled, Token};
 use crate::postgres::DatabaseError;
 use crate::sabotage;
 
@@ -23,6 +23,8 @@ pub(super) struct Wanted<'a> {
     /// When a UUIDv7 key says that it was made, in milliseconds since 1970.
     pub minted_ms: Option<i64>,
     pub origin: &'a str,
+    /// The place of the attempt in its trace.
+    pub place: Option<&'a str>,
 }
 
 /// What came of an attempt to claim.
@@ -59,9 +61,9 @@ pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<Claimed,
         ),
         claimed as (
             insert into requests (principal, request_id, operation, fingerprint, status, token, attempt, lease_until,
-                                  arguments, created_at, claimed_at, replica, origin)
+                                  arguments, created_at, claimed_at, replica, origin, trace)
             select $1, $2, $4, $5, 'running', $6, 1, free.now + $10::bigint * interval '1 millisecond',
-                   $7, free.now, free.now, $11, $12
+                   $7, free.now, free.now, $11, $12, $13
             from free
             on conflict (principal, request_id) do nothing
             returning principal, request_id
@@ -83,9 +85,13 @@ pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<Claimed,
         .bind(store.limits.oldest_key_ms())
         .bind(store.limits.lease_ms())
         .bind(&*store.replica)
-        .bind(wanted.origin);
+        .bind(wanted.origin)
+        .bind(wanted.place);
     crate::fault::point("claim.before_commit");
-    let answer = store.database.within(statement.fetch_one(lent.connection())).await;
+    let answer = store
+        .database
+        .within("claim", statement.fetch_one(lent.connection()))
+        .await;
     crate::fault::point("claim.after_commit");
     let claimed = lent.answered(answer).map(Claimed::from_row)?;
     if sabotage::is(sabotage::Kind::NoRowCheck) {
@@ -108,7 +114,7 @@ pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token)
             update requests r
             set status = 'running', operation = $4, fingerprint = $5, token = $6, arguments = $7,
                 attempt = r.attempt + 1, lapses = 0, waiters = false, settled_at = null, claimed_at = free.now,
-                lease_until = free.now + $8::bigint * interval '1 millisecond', replica = $9, origin = $10
+                lease_until = free.now + $8::bigint * interval '1 millisecond', replica = $9, origin = $10, trace = $11
             from free
             where r.principal = free.principal and r.request_id = free.request_id
               and r.token = $3 and r.status = 'released'
@@ -129,9 +135,13 @@ pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token)
         .bind(wanted.arguments)
         .bind(store.limits.lease_ms())
         .bind(&*store.replica)
-        .bind(wanted.origin);
+        .bind(wanted.origin)
+        .bind(wanted.place);
     crate::fault::point("claim.before_commit");
-    let answer = store.database.within(statement.fetch_one(lent.connection())).await;
+    let answer = store
+        .database
+        .within("reclaim", statement.fetch_one(lent.connection()))
+        .await;
     crate::fault::point("claim.after_commit");
     lent.answered(answer).map(Claimed::from_row)
 }
@@ -157,6 +167,7 @@ pub(super) async fn take_over(
     key_hash: i64,
     lapsed: Token,
     token: Token,
+    place: Option<&str>,
 ) -> Result<TakeOver, DatabaseError> {
     const SQL: &str = "
         with lapsed as materialized (
@@ -173,6 +184,7 @@ pub(super) async fn take_over(
             update requests r
             set status = case when lapsed.lapses >= $6 then 'failed' else 'running' end,
                 lapses = lapsed.lapses, token = $4, replica = $7,
+                trace = case when lapsed.lapses >= $6 then r.trace else $9 end,
                 attempt = r.attempt + case when lapsed.lapses >= $6 then 0 else 1 end,
                 claimed_at = case when lapsed.lapses >= $6 then r.claimed_at else lapsed.now end,
                 settled_at = case when lapsed.lapses >= $6 then lapsed.now end,
@@ -203,9 +215,13 @@ pub(super) async fn take_over(
         .bind(store.limits.lease_ms())
         .bind(MOST_LAPSES)
         .bind(&*store.replica)
-        .bind(key_hash);
+        .bind(key_hash)
+        .bind(place);
     crate::fault::point("take_over.before_commit");
-    let answer = store.database.within(statement.fetch_optional(lent.connection())).await;
+    let answer = store
+        .database
+        .within("take_over", statement.fetch_optional(lent.connection()))
+        .await;
     crate::fault::point("take_over.after_commit");
     Ok(match lent.answered(answer)? {
         Some((status, _)) if status == "failed" => TakeOver::Failed,
@@ -242,6 +258,8 @@ struct Row {
     age_ms: Option<i64>,
     settled_age_ms: Option<i64>,
     lease_left_ms: Option<i64>,
+    replica: Option<String>,
+    trace: Option<String>,
 }
 
 impl Row {
@@ -249,6 +267,11 @@ impl Row {
     fn into_seen(self, keep_results: Duration) -> Option<Seen> {
         let milliseconds = |value: i64| Duration::from_millis(value.max(0).unsigned_abs());
         let settled_age = milliseconds(self.settled_age_ms.unwrap_or(0));
+        let ran = Ran {
+            replica: self.replica?.into(),
+            attempt: self.attempt?,
+            place: self.trace.map(Into::into),
+        };
         let phase = match self.status.as_deref()? {
             "running" => Phase::Running {
                 lease_left: milliseconds(self.lease_left_ms.unwrap_or(0)),
@@ -260,6 +283,7 @@ impl Row {
                     duplicate_of: self.duplicate_of.map(Into::into),
                     answered_at: self.answered_at?.into(),
                     age: settled_age,
+                    ran: ran.clone(),
                 }),
                 _ => Phase::Expired,
             },
@@ -272,6 +296,7 @@ impl Row {
             token: self.token?,
             attempt: self.attempt?,
             age: milliseconds(self.age_ms.unwrap_or(0)),
+            ran,
             phase,
         })
     }
@@ -285,6 +310,7 @@ pub(super) type Asked<'a> = (&'a Key, Option<i64>);
 pub(super) async fn look(store: &Store, keys: &[Asked<'_>]) -> Result<Vec<Look>, DatabaseError> {
     const SQL: &str = "
         select input.ord, r.operation, r.fingerprint, r.status, r.token, r.attempt, r.waiters, r.result, r.duplicate_of,
+               r.replica, r.trace,
                rfc3339(r.settled_at) as answered_at,
                (extract(epoch from now - r.created_at) * 1000)::bigint as age_ms,
                (extract(epoch from now - r.settled_at) * 1000)::bigint as settled_age_ms,
@@ -304,7 +330,10 @@ pub(super) async fn look(store: &Store, keys: &[Asked<'_>]) -> Result<Vec<Look>,
         .bind(request_ids)
         .bind(minted)
         .bind(store.limits.oldest_key_ms());
-    let answer = store.database.within(statement.fetch_all(lent.connection())).await;
+    let answer = store
+        .database
+        .within("look", statement.fetch_all(lent.connection()))
+        .await;
     let rows = lent.answered(answer)?;
     debug_assert!(rows.iter().map(|row| row.ord).eq(1..=keys.len() as i64));
     Ok(rows
@@ -333,6 +362,9 @@ pub(super) async fn register_waiter(store: &Store, key: &Key) -> Result<(), Data
           and r.token = running.token and r.status = 'running'";
     let mut lent = store.database.lend().await?;
     let statement = sqlx::query(SQL).bind(&*key.principal).bind(&*key.request_id);
-    let answer = store.database.within(statement.execute(lent.connection())).await;
+    let answer = store
+        .database
+        .within("register_waiter", statement.execute(lent.connection()))
+        .await;
     lent.answered(answer).map(|_| ())
 }

@@ -4,15 +4,17 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tracing::{info, warn};
+use tracing::{Instrument, debug_span, info, warn};
 
 use super::batch::{Entered, enter_one};
 use super::claim::{Claimed, Look, TakeOver, claim, look, reclaim, register_waiter, take_over};
 use super::effect::{NotPrepared, Refused};
 use super::flight::{End, Flight, Patience, backoff};
 use super::settle::Outcome;
-use super::state::{Fingerprint, Phase, Seen, Token, Unavailable, Verdict};
+use super::state::{Fingerprint, Join, Phase, Seen, Token, Unavailable, Verdict};
 use crate::clock::Moment;
+use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
 use crate::{sabotage, unpoisoned};
 
 /// Pauses between looks at a key whose rival claimer has not committed yet.
@@ -48,6 +50,8 @@ pub(super) struct Memory {
     /// A waiter takes over at most once.
     took_over: bool,
     unseen_polls: u32,
+    /// What ended its last wait for another attempt.
+    woken: Option<Join>,
 }
 
 impl Memory {
@@ -60,7 +64,7 @@ impl Flight {
     pub(super) async fn course(&self, mut memory: Memory, mut step: Step) -> Result<Verdict, End> {
         loop {
             let seen = match step {
-                Step::Enter => match self.enter(&mut memory).await? {
+                Step::Enter => match self.enter(&mut memory).instrument(debug_span!("ledger.claim")).await? {
                     Entry::Verdict(verdict) => return Ok(verdict),
                     Entry::Claimed { token, sent } => {
                         step = Step::Attempt { token, sent };
@@ -111,6 +115,7 @@ impl Flight {
                     return Ok(Entry::Verdict(Verdict::Settled {
                         settled,
                         replayed: false,
+                        joined: None,
                     }));
                 }
                 Ok(Entered::Outcome(Outcome::Refused(refused))) => {
@@ -186,7 +191,13 @@ impl Flight {
         match seen.phase {
             Phase::Done(settled) => {
                 let replayed = memory.sent(seen.token).is_none();
-                Err(Verdict::Settled { settled, replayed }.into())
+                let joined = memory.woken.filter(|_| replayed);
+                Err(Verdict::Settled {
+                    settled,
+                    replayed,
+                    joined,
+                }
+                .into())
             }
             Phase::Expired => Err(Verdict::Expired { recorded: true }.into()),
             Phase::Failed => Err(Verdict::Failed.into()),
@@ -197,7 +208,10 @@ impl Flight {
                     token: seen.token,
                     sent,
                 }),
-                None => self.wait(memory, &seen, lease_left, waiters).await,
+                None => {
+                    let wait = self.wait(memory, &seen, lease_left, waiters);
+                    wait.instrument(debug_span!("ledger.wait")).await
+                }
             },
         }
     }
@@ -246,8 +260,10 @@ impl Flight {
         registered: bool,
     ) -> Result<Step, End> {
         *unpoisoned(self.lapses_at.lock()) = Some(Moment::now().after(lease_left));
+        self.note_runs(seen.ran.clone());
         if lease_left.is_zero() && !memory.took_over {
-            if let Some(step) = self.take_over(memory, seen.token).await? {
+            trace::link(&self.span, seen.ran.place.as_deref());
+            if let Some(step) = self.take_over(memory, seen.token, "waiter").await? {
                 return Ok(step);
             }
             self.pause(POLL_LAPSED).await?;
@@ -283,8 +299,14 @@ impl Flight {
             pause = Duration::MAX;
         }
         tokio::select! {
-            () = woken => Ok(Step::Look),
-            end = self.pause(pause) => end.map(|()| Step::Look),
+            () = woken => {
+                memory.woken = Some(place.woken_by());
+                Ok(Step::Look)
+            }
+            end = self.pause(pause) => {
+                memory.woken = Some(Join::Poll);
+                end.map(|()| Step::Look)
+            }
         }
     }
 
@@ -298,7 +320,13 @@ impl Flight {
         Box::pin(self.resolve(memory, seen))
     }
 
-    pub(super) async fn take_over(&self, memory: &mut Memory, lapsed: Token) -> Result<Option<Step>, End> {
+    /// `by` is a `waiter` or the `scan`.
+    pub(super) async fn take_over(
+        &self,
+        memory: &mut Memory,
+        lapsed: Token,
+        by: &'static str,
+    ) -> Result<Option<Step>, End> {
         let steady = self.store().database.reach().steady_for();
         if steady.is_some_and(|steady| steady < self.store().limits.lease) {
             // Postgres was out of reach a moment ago. Live holders renew first.
@@ -309,14 +337,24 @@ impl Flight {
         memory.mine.push((token, sent));
         let mut patience = Patience::default();
         loop {
-            let taken = take_over(self.store(), &self.intent.key, self.key_hash, lapsed, token).await;
+            let taken = take_over(
+                self.store(),
+                &self.intent.key,
+                self.key_hash,
+                lapsed,
+                token,
+                self.place.as_deref(),
+            )
+            .await;
             match taken {
                 Ok(TakeOver::Taken) => {
                     memory.took_over = true;
+                    instruments().took_over(by);
                     info!(request_id = %self.intent.key.request_id, "took a lapsed claim over");
                     return Ok(Some(Step::Attempt { token, sent }));
                 }
                 Ok(TakeOver::Failed) => {
+                    instruments().failed_for_good();
                     warn!(request_id = %self.intent.key.request_id, "failed: its lease lapsed too often");
                     return Err(Verdict::Failed.into());
                 }

@@ -12,16 +12,17 @@ use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tracing::{error, warn};
+use tracing::{Span, error, warn};
 
 use super::claim::Wanted;
 use super::course::{Memory, Step};
 use super::effect::Act;
 use super::settle::Item;
-use super::state::{Fingerprint, Key, Token, Unavailable, Verdict};
+use super::state::{Fingerprint, Key, Ran, Token, Unavailable, Verdict};
 use super::{Ledger, Store};
 use crate::clock::Moment;
 use crate::postgres::DatabaseError;
+use crate::telemetry::trace;
 use crate::{sabotage, unpoisoned};
 
 /// Pauses between attempts to reach Postgres.
@@ -66,13 +67,23 @@ pub(super) struct Flight {
     verdict: watch::Sender<Option<Verdict>>,
     /// When the lease of the attempt that is waited for lapses, as far as known.
     pub(super) lapses_at: Mutex<Option<Moment>>,
+    /// The attempt that is waited for, as far as known.
+    runs: Mutex<Option<Ran>>,
+    /// Everything that this flight does is below it.
+    pub(super) span: Span,
+    /// The span's place in its trace, which is kept beside what this flight does.
+    pub(super) place: Option<Arc<str>>,
     /// Whether an attempt of this replica is at work under its claim.
     pub(super) working: AtomicBool,
 }
 
 impl Flight {
-    pub(super) fn new(ledger: &Arc<Ledger>, intent: Intent) -> Self {
+    /// `span` is the caller's, or a root of its own where nobody called.
+    pub(super) fn new(ledger: &Arc<Ledger>, intent: Intent, span: Span) -> Self {
         Self {
+            runs: Mutex::new(None),
+            place: trace::place(&span).map(Into::into),
+            span,
             key_hash: intent.key.hash64(),
             intent,
             ledger: Arc::clone(ledger),
@@ -95,6 +106,15 @@ impl Flight {
         self.working.load(Ordering::Relaxed)
     }
 
+    /// The attempt that is waited for, as far as known.
+    pub(super) fn runs(&self) -> Option<Ran> {
+        unpoisoned(self.runs.lock()).clone()
+    }
+
+    pub(super) fn note_runs(&self, ran: Ran) {
+        *unpoisoned(self.runs.lock()) = Some(ran);
+    }
+
     pub(super) fn lease_left(&self) -> Option<Duration> {
         unpoisoned(self.lapses_at.lock()).map(Moment::left)
     }
@@ -108,7 +128,7 @@ impl Flight {
     pub(super) async fn adopt(self: Arc<Self>, lapsed: Token) {
         let course = async {
             let mut memory = Memory::default();
-            match self.take_over(&mut memory, lapsed).await? {
+            match self.take_over(&mut memory, lapsed, "scan").await? {
                 Some(step) => self.course(memory, step).await,
                 // Somebody else was quicker. Whoever boarded meanwhile waits for that one.
                 None if self.ledger.retire_if_unwanted(&self) => Err(End::Unwanted),
@@ -123,7 +143,10 @@ impl Flight {
         let end = AssertUnwindSafe(course).catch_unwind().await;
         match end {
             Ok(Ok(verdict) | Err(End::Verdict(verdict))) => self.tell(verdict),
-            Ok(Err(End::Unwanted)) => self.tell(Verdict::InProgress { lease_left: None }),
+            Ok(Err(End::Unwanted)) => self.tell(Verdict::InProgress {
+                lease_left: None,
+                runs: None,
+            }),
             Err(_) => self.tell(Verdict::Unavailable(Unavailable::Fault)),
         }
     }
@@ -219,6 +242,7 @@ impl Flight {
             token,
             minted_ms: self.intent.minted_ms,
             origin: &self.intent.origin,
+            place: self.place.as_deref(),
         }
     }
 
@@ -232,6 +256,8 @@ impl Flight {
             made,
             minted_ms: self.intent.minted_ms,
             origin: Arc::clone(&self.intent.origin),
+            place: self.place.clone(),
+            span: self.span.clone(),
         }
     }
 }

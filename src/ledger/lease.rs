@@ -16,6 +16,7 @@ use super::Store;
 use super::state::{Key, Token};
 use crate::clock::Moment;
 use crate::postgres::{DatabaseError, connect_options};
+use crate::telemetry::metrics::instruments;
 use crate::{sabotage, unpoisoned};
 
 /// Renewals per lease: under a third of the lease passes between two of them, so two may fail before a claim lapses.
@@ -131,18 +132,22 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         next = Instant::now() + period;
+        let sent = Instant::now();
         let due = store.leases.due();
         // With nothing to renew the connection is still tried, so that an outage is noticed while it lasts.
         let round = timeout(period.min(LONGEST_ROUND), renew_round(&store, &mut connection, &due));
         match round.await {
             Ok(Ok(())) => {
                 store.database.reach().answered();
+                // Late when a lease that it kept was not certain any more.
+                instruments().renewed(if sent.elapsed() > period { "late" } else { "renewed" });
                 if std::mem::take(&mut failing) {
                     info!("leases are renewed again");
                 }
             }
             Ok(Err(error)) => {
                 connection = None;
+                instruments().renewed("failed");
                 store.database.reach().failed();
                 // Try again soon: a lease has room for more than one failure only if they are short.
                 next = Instant::now() + period / 4;
@@ -152,6 +157,7 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
             }
             Err(_) => {
                 connection = None;
+                instruments().renewed("failed");
                 store.database.reach().failed();
                 if !std::mem::replace(&mut failing, true) {
                     warn!(claims = due.len(), "renewing the leases had no answer");

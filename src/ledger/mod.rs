@@ -8,6 +8,7 @@ mod claim;
 mod course;
 mod effect;
 mod flight;
+mod gauges;
 mod lease;
 mod operator;
 mod scan;
@@ -19,13 +20,14 @@ mod wait;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::warn;
+use tracing::{Instrument, debug_span, warn};
 
 use self::batch::Batcher;
 use self::claim::{Look, look};
@@ -34,12 +36,13 @@ use self::lease::Leases;
 use self::tokens::Tokens;
 use self::wait::Waiters;
 use crate::postgres::{Database, DatabaseError, Heard, Hearing};
+use crate::telemetry::trace;
 use crate::unpoisoned;
 
 pub use self::effect::{Act, Effect, NotPrepared, Refused};
 pub use self::flight::Intent;
 pub use self::operator::{Retried, retry, set_write_stop};
-pub use self::state::{Fingerprint, Key, MOST_LAPSES, Phase, Seen, Settled, Token, Unavailable, Verdict};
+pub use self::state::{Fingerprint, Join, Key, MOST_LAPSES, Phase, Ran, Seen, Settled, Token, Unavailable, Verdict};
 pub use self::sweep::Upkeep;
 
 /// The ledger's times and sizes.
@@ -93,6 +96,8 @@ struct Store {
     tokens: Tokens,
     leases: Leases,
     waiters: Arc<Waiters>,
+    /// As of the last scan; 0 when nothing is unsettled.
+    oldest_running_ms: AtomicU64,
     hearing: Arc<Hearing>,
 }
 
@@ -152,6 +157,7 @@ impl Ledger {
             tokens: Tokens::default(),
             leases: Leases::default(),
             waiters: Arc::clone(&waiters),
+            oldest_running_ms: AtomicU64::new(0),
             hearing: Arc::clone(&hearing),
         });
         let stop = CancellationToken::new();
@@ -204,6 +210,7 @@ impl Ledger {
                 Err(_) if Instant::now() >= deadline => {
                     return Verdict::InProgress {
                         lease_left: flight.lease_left(),
+                        runs: flight.runs(),
                     };
                 }
                 // Whatever the flight is waiting for, its caller learns of an outage within seconds; but for work that goes on
@@ -224,11 +231,13 @@ impl Ledger {
             Entry::Occupied(flight) => Some((Arc::clone(flight.get()), flight.get().board(), false)),
             Entry::Vacant(_) if crowded => None,
             Entry::Vacant(place) => {
-                let flight = Arc::new(Flight::new(self, intent));
+                let span = debug_span!("ledger.request", ticket_ledger.operation = intent.act.name());
+                let flight = Arc::new(Flight::new(self, intent, span));
                 // Seated before it flies, so that it never looks unwanted.
                 let seat = flight.board();
                 place.insert(Arc::clone(&flight));
-                self.tasks.spawn(Arc::clone(&flight).fly());
+                let span = flight.span.clone();
+                self.tasks.spawn(Arc::clone(&flight).fly().instrument(span));
                 Some((flight, seat, true))
             }
         }
@@ -293,18 +302,20 @@ impl Ledger {
     }
 
     /// Finishes a lapsed claim, whether or not somebody here waits for it: a waiter takes over only once.
-    fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token) {
+    fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token, place: Option<&str>) {
         if self.store.leases.holds(lapsed) {
             // This replica's own attempt, which came too late to renew it and does so now.
             return;
         }
-        let flight = Arc::new(Flight::new(self, intent));
+        let span = debug_span!(parent: None, "ledger.adopt", ticket_ledger.operation = intent.act.name());
+        trace::link(&span, place);
+        let flight = Arc::new(Flight::new(self, intent, span.clone()));
         let mut flights = unpoisoned(self.flights.lock());
         // Callers board it, unless they wait on a flight already. That one learns the end like any other waiter.
         flights
             .entry((flight.intent.key.clone(), flight.intent.fingerprint))
             .or_insert_with(|| Arc::clone(&flight));
-        self.tasks.spawn(flight.adopt(lapsed));
+        self.tasks.spawn(flight.adopt(lapsed).instrument(span));
     }
 }
 
@@ -312,9 +323,14 @@ impl Ledger {
 fn told(verdict: Option<Verdict>, first: bool) -> Verdict {
     match verdict {
         // Several may have boarded; the work was done for the first of them.
-        Some(Verdict::Settled { settled, replayed }) => Verdict::Settled {
+        Some(Verdict::Settled {
+            settled,
+            replayed,
+            joined,
+        }) => Verdict::Settled {
             settled,
             replayed: replayed || !first,
+            joined: joined.or((!first).then_some(Join::Memory)),
         },
         Some(verdict) => verdict,
         None => Verdict::Unavailable(Unavailable::Fault),

@@ -43,7 +43,7 @@ pub async fn retry(database: &Database, key: &Key, actor: &str) -> Result<Retrie
         .bind(&*key.principal)
         .bind(&*key.request_id)
         .bind(actor);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database.within("retry", statement.fetch_one(lent.connection())).await;
     Ok(match lent.answered(answer)? {
         (false, _) => Retried::Unknown,
         (true, false) => Retried::NotFailed,
@@ -70,6 +70,8 @@ pub async fn set_write_stop(database: &Database, stopped: bool, actor: &str) -> 
         select changed from switched";
     let mut lent = database.lend().await?;
     let statement = sqlx::query_scalar(SQL).bind(stopped).bind(actor);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("set_write_stop", statement.fetch_one(lent.connection()))
+        .await;
     lent.answered(answer)
 }

@@ -2,6 +2,7 @@
 //!
 //! Every replica looks once a lease, so an abandoned claim waits for two leases at most.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use sqlx::FromRow;
@@ -25,6 +26,7 @@ struct Lapsed {
     token: Token,
     arguments: String,
     origin: String,
+    trace: Option<String>,
 }
 
 /// Scans until `stop`.
@@ -47,6 +49,10 @@ pub(super) async fn scan_for_ever(ledger: Weak<Ledger>, stop: CancellationToken)
         let steady = ledger.store.database.reach().steady_for();
         if steady.is_some_and(|steady| steady < lease) {
             continue;
+        }
+        match oldest_running(&ledger).await {
+            Ok(age_ms) => ledger.store.oldest_running_ms.store(age_ms, Ordering::Relaxed),
+            Err(error) => warn!(%error, "the age of the oldest running request is not known"),
         }
         match find_lapsed(&ledger).await {
             Ok(found) => found.into_iter().for_each(|lapsed| take_up(&ledger, lapsed)),
@@ -73,7 +79,25 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
         origin: lapsed.origin.into(),
         act: Arc::clone(act),
     };
-    ledger.adopt(intent, lapsed.token);
+    ledger.adopt(intent, lapsed.token, lapsed.trace.as_deref());
+}
+
+/// How long ago the oldest request that is not settled was first claimed, in ms; 0 when all are settled.
+async fn oldest_running(ledger: &Ledger) -> Result<u64, DatabaseError> {
+    const SQL: &str = "
+        select (extract(epoch from clock_timestamp() - min(r.created_at)) * 1000)::bigint
+        from unsettled u
+        join requests r using (principal, request_id)
+        where r.status = 'running'";
+    let store = &ledger.store;
+    let mut lent = store.database.lend().await?;
+    let statement = sqlx::query_scalar::<_, Option<i64>>(SQL);
+    let answer = store
+        .database
+        .within("oldest_running", statement.fetch_one(lent.connection()))
+        .await;
+    let age_ms = lent.answered(answer)?;
+    Ok(u64::try_from(age_ms.unwrap_or(0)).unwrap_or(0))
 }
 
 /// Reads claims that have lapsed, the longest lapsed first.
@@ -83,7 +107,7 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
 async fn find_lapsed(ledger: &Ledger) -> Result<Vec<Lapsed>, DatabaseError> {
     const SQL: &str = "
         select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments,
-               coalesce(r.origin, '') as origin
+               coalesce(r.origin, '') as origin, r.trace
         from unsettled u
         join requests r using (principal, request_id)
         where r.status = 'running' and r.lease_until < clock_timestamp()
@@ -97,6 +121,9 @@ async fn find_lapsed(ledger: &Ledger) -> Result<Vec<Lapsed>, DatabaseError> {
         .bind(MOST_FOUND)
         .bind(operations)
         .bind(i32::from(Fingerprint::VERSION));
-    let answer = store.database.within(statement.fetch_all(lent.connection())).await;
+    let answer = store
+        .database
+        .within("find_lapsed", statement.fetch_all(lent.connection()))
+        .await;
     lent.answered(answer)
 }

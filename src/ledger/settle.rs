@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sqlx::FromRow;
+use tracing::Span;
 use uuid::Uuid;
 
 use super::Store;
 use super::effect::{Act, Refused};
-use super::state::{Fingerprint, Key, Settled, Token};
+use super::state::{Fingerprint, Key, Ran, Settled, Token};
 use crate::postgres::DatabaseError;
 use crate::sabotage;
 
@@ -23,6 +24,10 @@ pub(super) struct Item {
     pub made: Value,
     pub minted_ms: Option<i64>,
     pub origin: Arc<str>,
+    /// The place of the attempt in its trace.
+    pub place: Option<Arc<str>>,
+    /// The flight that brought it, for the statement's span.
+    pub span: Span,
 }
 
 /// What a settling statement says of one item.
@@ -42,11 +47,12 @@ struct Row {
     result: Option<String>,
     duplicate_of: Option<String>,
     answered_at: Option<String>,
+    attempt: i32,
 }
 
 impl Row {
     /// `None` for an item that a rival claimed meanwhile.
-    fn into_outcome(self) -> Option<Outcome> {
+    fn into_outcome(self, store: &Store, item: &Item) -> Option<Outcome> {
         if let Some(code) = self.refusal {
             return Some(Outcome::Refused(Refused {
                 code,
@@ -58,6 +64,11 @@ impl Row {
             duplicate_of: self.duplicate_of.map(Into::into),
             answered_at: self.answered_at?.into(),
             age: std::time::Duration::ZERO,
+            ran: Ran {
+                replica: Arc::clone(&store.replica),
+                attempt: self.attempt,
+                place: item.place.clone(),
+            },
         }))
     }
 }
@@ -107,17 +118,21 @@ pub(super) async fn claim_act_settle(
         .bind(act.name())
         .bind(&*store.replica)
         .bind(text(|item| &item.origin))
-        .bind(store.limits.most_writes_per_hour);
+        .bind(store.limits.most_writes_per_hour)
+        .bind(items.iter().map(|item| item.place.as_deref()).collect::<Vec<_>>());
     let mut lent = store.database.lend().await?;
     crate::fault::point("one_step.before_commit");
-    let answer = store.database.within(statement.fetch_all(lent.connection())).await;
+    let answer = store
+        .database
+        .within("claim_act_settle", statement.fetch_all(lent.connection()))
+        .await;
     crate::fault::point("one_step.after_commit");
     let rows = lent.answered(answer)?;
     let mut outcomes: Vec<Option<Outcome>> = items.iter().map(|_| None).collect();
     for row in rows {
         let place = usize::try_from(row.ord - 1).unwrap_or(usize::MAX);
-        if let Some(outcome) = outcomes.get_mut(place) {
-            *outcome = row.into_outcome();
+        if let (Some(outcome), Some(item)) = (outcomes.get_mut(place), items.get(place)) {
+            *outcome = row.into_outcome(store, item);
         }
     }
     Ok(outcomes)
@@ -142,15 +157,22 @@ pub(super) async fn settle(store: &Store, act: &dyn Act, item: &Item) -> Result<
     if sabotage::is(sabotage::Kind::EffectOutside) {
         let effect = statement(sabotage::effect_alone(act.effect().two_step));
         let mut lent = store.database.lend().await?;
-        let answer = store.database.within(effect.fetch_optional(lent.connection())).await;
+        let answer = store
+            .database
+            .within("settle", effect.fetch_optional(lent.connection()))
+            .await;
         lent.answered(answer)?;
     }
     let statement = statement(sabotage::sql(act.effect().two_step));
     let mut lent = store.database.lend().await?;
     crate::fault::point("settle.before_commit");
-    let answer = store.database.within(statement.fetch_optional(lent.connection())).await;
+    let answer = store
+        .database
+        .within("settle", statement.fetch_optional(lent.connection()))
+        .await;
     crate::fault::point("settle.after_commit");
-    Ok(lent.answered(answer)?.and_then(Row::into_outcome))
+    let row = lent.answered(answer)?;
+    Ok(row.and_then(|row| row.into_outcome(store, item)))
 }
 
 /// running → released: the attempt failed and changed nothing. False means *lost*.
@@ -185,7 +207,10 @@ pub(super) async fn release(store: &Store, key: &Key, key_hash: i64, token: Toke
         .bind(token)
         .bind(key_hash);
     crate::fault::point("release.before_commit");
-    let answer = store.database.within(statement.fetch_one(lent.connection())).await;
+    let answer = store
+        .database
+        .within("release", statement.fetch_one(lent.connection()))
+        .await;
     crate::fault::point("release.after_commit");
     lent.answered(answer).map(|(released, _)| released == 1)
 }
@@ -217,7 +242,10 @@ pub(super) async fn hand_back(store: &Store, key: &Key, key_hash: i64, token: To
         .bind(token)
         .bind(key_hash);
     crate::fault::point("hand_back.before_commit");
-    let answer = store.database.within(statement.fetch_one(lent.connection())).await;
+    let answer = store
+        .database
+        .within("hand_back", statement.fetch_one(lent.connection()))
+        .await;
     crate::fault::point("hand_back.after_commit");
     lent.answered(answer).map(|(handed_back, _)| handed_back == 1)
 }

@@ -69,6 +69,8 @@ pub struct Seen {
     pub attempt: i32,
     /// Since it was first claimed.
     pub age: Duration,
+    /// The attempt that holds or held it last.
+    pub ran: Ran,
     /// What it is doing.
     pub phase: Phase,
 }
@@ -93,6 +95,39 @@ pub enum Phase {
     Failed,
 }
 
+/// Which attempt did or does the work, for people and traces; nothing is decided by it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// The replica's name.
+    pub replica: Arc<str>,
+    /// Counted from 1.
+    pub attempt: i32,
+    /// Its place in its trace, as `traceparent`; `None` where its spans went nowhere.
+    pub place: Option<Arc<str>>,
+}
+
+/// What woke a waiter whose request another attempt settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// The attempt ran on the same replica.
+    Memory,
+    /// A notification.
+    Notify,
+    /// It looked by itself.
+    Poll,
+}
+
+impl Join {
+    /// Its name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Notify => "notify",
+            Self::Poll => "poll",
+        }
+    }
+}
+
 /// A stored answer: the same bytes for everybody, for ever.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
@@ -104,6 +139,8 @@ pub struct Settled {
     pub answered_at: Arc<str>,
     /// How long ago that was when the row was read.
     pub age: Duration,
+    /// The attempt that did the work.
+    pub ran: Ran,
 }
 
 /// What a caller is told about its request.
@@ -115,6 +152,8 @@ pub enum Verdict {
         settled: Settled,
         /// False once, for the caller whose attempt did the work.
         replayed: bool,
+        /// For a caller that waited for another attempt: what woke it.
+        joined: Option<Join>,
     },
     /// The operation refused; nothing was changed and the key is free.
     Refused(Refused),
@@ -133,6 +172,8 @@ pub enum Verdict {
     InProgress {
         /// Until the running attempt's lease lapses, as far as known.
         lease_left: Option<Duration>,
+        /// The running attempt, as far as known.
+        runs: Option<Ran>,
     },
     /// This replica is stopping; another one can answer.
     HandedBack,

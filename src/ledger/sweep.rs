@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::{Store, milliseconds};
 use crate::postgres::{Database, DatabaseError};
+use crate::telemetry::metrics::instruments;
 
 /// How often a replica offers to sweep. One of them does.
 const EVERY: Duration = Duration::from_secs(60);
@@ -50,12 +51,17 @@ pub(super) async fn sweep_for_ever(store: Arc<Store>, upkeep: Vec<Arc<dyn Upkeep
                 deleted: 0,
                 set_aside: 0,
             }) => {}
-            Ok(swept) => info!(
-                scrubbed = swept.scrubbed,
-                deleted = swept.deleted,
-                set_aside = swept.set_aside,
-                "swept"
-            ),
+            Ok(swept) => {
+                instruments().swept("scrubbed", swept.scrubbed);
+                instruments().swept("deleted", swept.deleted);
+                instruments().swept("set_aside", swept.set_aside);
+                info!(
+                    scrubbed = swept.scrubbed,
+                    deleted = swept.deleted,
+                    set_aside = swept.set_aside,
+                    "swept"
+                );
+            }
             Err(error) => warn!(%error, "the retention sweep failed"),
         }
         for chore in &upkeep {
@@ -90,6 +96,6 @@ pub async fn sweep(database: &Database, keep_results: Duration, keep_keys: Durat
         .bind(milliseconds(keep_keys))
         .bind(LEAST_PAGES)
         .bind(ROUNDS);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database.within("sweep", statement.fetch_one(lent.connection())).await;
     lent.answered(answer)
 }

@@ -38,7 +38,9 @@ impl Tokens {
             }
             let mut lent = database.lend().await?;
             let statement = sqlx::query_scalar::<_, i64>("select nextval('claim_tokens')");
-            let answer = database.within(statement.fetch_one(lent.connection())).await;
+            let answer = database
+                .within("draw_tokens", statement.fetch_one(lent.connection()))
+                .await;
             let first = lent.answered(answer)?;
             *block = Block {
                 next: first,

@@ -36,7 +36,9 @@ pub async fn take_unit(database: &Database, source: &str, most: i64) -> Result<U
         select exists (select from taken), seconds_of_hour_left()";
     let mut lent = database.lend().await?;
     let statement = sqlx::query_as::<_, (bool, i64)>(SQL).bind(source).bind(most);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("take_unit", statement.fetch_one(lent.connection()))
+        .await;
     Ok(match lent.answered(answer)? {
         (true, _) => Unit::Taken,
         (false, seconds) => Unit::UsedUp {
@@ -57,7 +59,9 @@ impl Upkeep for IdleSources {
     async fn run(&self, database: &Database) -> Result<u64, DatabaseError> {
         const SQL: &str = "delete from source_units where hour < clock_timestamp() - interval '1 day'";
         let mut lent = database.lend().await?;
-        let answer = database.within(sqlx::query(SQL).execute(lent.connection())).await;
+        let answer = database
+            .within("forget_idle_sources", sqlx::query(SQL).execute(lent.connection()))
+            .await;
         lent.answered(answer).map(|done| done.rows_affected())
     }
 }

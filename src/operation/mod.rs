@@ -7,6 +7,7 @@ pub mod caller;
 pub mod key;
 pub mod limit;
 pub mod page;
+pub mod refusals;
 pub mod registry;
 pub mod requests;
 pub mod run;

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::answer::Refusal;
 use super::key::{check_request_id, minted_ms};
-use super::run::{database_unavailable, settled_answer, stored};
+use super::refusals::database_unavailable;
+use super::run::{settled_answer, stored};
 use super::{Card, Class, Operation, Reader, Route, Toolset};
 use crate::ledger::{Key, Phase, Settled};
 

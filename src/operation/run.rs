@@ -9,15 +9,19 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::answer::{Code, Outcome, Refusal};
+use super::answer::{Outcome, Refusal};
 use super::caller::{Caller, Via};
 use super::key::{canonical, fingerprint, minted_ms, take_request_id};
 use super::limit::{Unit, take_unit};
+use super::refusals::{
+    conflict, expired, failed, fault, unavailable, used_up_by_all, used_up_by_source, writes_disabled,
+};
 use super::registry::Registry;
 use super::text::normalise_arguments;
 use super::{Class, Reader, Tool};
-use crate::ledger::{Intent, Key, Ledger, MOST_LAPSES, Refused, Settled, Unavailable, Verdict};
-use crate::postgres::DatabaseError;
+use crate::ledger::{Intent, Key, Ledger, Ran, Refused, Settled, Unavailable, Verdict};
+use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
 
 /// A replay older than this reminds its reader that another intent needs another request_id.
 const OLD_REPLAY: Duration = Duration::from_secs(3_600);
@@ -61,9 +65,13 @@ impl Service {
             error!(operation = name, "a call panicked");
             fault().into()
         });
+        let told = name_of(&outcome);
+        instruments().call(name, told);
+        trace::say("ticket_ledger.operation", name);
+        trace::say("ticket_ledger.outcome", told);
         info!(
             operation = name,
-            outcome = name_of(&outcome),
+            outcome = told,
             took_ms = arrived.elapsed().as_millis() as u64,
             "call"
         );
@@ -142,7 +150,10 @@ impl Service {
             arguments,
             act: Arc::clone(&tool) as Arc<dyn crate::ledger::Act>,
         };
+        trace::say_request_id(&request_id);
+        let asked = Instant::now();
         let verdict = self.ledger.perform(intent, arrived + self.wait).await;
+        trace::say("ticket_ledger.waited_ms", asked.elapsed().as_millis() as i64);
         self.tell(caller, &tool, &request_id, verdict).await
     }
 
@@ -154,16 +165,30 @@ impl Service {
             registry: &self.registry,
         };
         match verdict {
-            Verdict::Settled { settled, replayed } => {
+            Verdict::Settled {
+                settled,
+                replayed,
+                joined,
+            } => {
+                if let Some(joined) = joined {
+                    instruments().joined(joined.as_str());
+                }
+                if settled.duplicate_of.is_some() && !replayed {
+                    instruments().possible_duplicate();
+                }
+                say_who_ran(&settled.ran, replayed);
                 let mut answer = settled_answer(request_id, &settled, replayed);
-                if replayed {
-                    if let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
-                        return refusal.into();
-                    }
+                if replayed && let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
+                    return refusal.into();
                 }
                 Outcome::Done { answer, replayed }
             }
-            Verdict::InProgress { lease_left } => in_progress(request_id, lease_left),
+            Verdict::InProgress { lease_left, runs } => {
+                if let Some(runs) = runs {
+                    say_who_ran(&runs, false);
+                }
+                in_progress(request_id, lease_left)
+            }
             Verdict::Refused(refused) => match refused.code.as_str() {
                 Refused::STOPPED => writes_disabled().into(),
                 Refused::USED_UP => used_up_by_all(&refused.detail).into(),
@@ -179,6 +204,14 @@ impl Service {
             Verdict::Unavailable(reason) => unavailable(reason).into(),
         }
     }
+}
+
+/// Says on the call's span which attempt did or does the work, and links to it.
+fn say_who_ran(ran: &Ran, replayed: bool) {
+    trace::say("ticket_ledger.replayed", replayed);
+    trace::say("ticket_ledger.attempt", i64::from(ran.attempt));
+    trace::say("ticket_ledger.ran_by", ran.replica.to_string());
+    trace::link(&tracing::Span::current(), ran.place.as_deref());
 }
 
 /// Normalises every argument but the key, which is compared byte for byte.
@@ -243,129 +276,6 @@ fn in_progress(request_id: &str, lease_left: Option<Duration>) -> Outcome {
         },
         _ => fault().into(),
     }
-}
-
-fn conflict() -> Refusal {
-    Refusal::new(
-        Code::Conflict,
-        "This request_id was used before for something else (another tool or other arguments). This call was not carried out and \
-         nothing of it was stored; the other one was carried out, runs, or has failed.",
-        "If you mean the same intent, send the first arguments again with this request_id. Only if you mean another intent, take a \
-         new request_id.",
-    )
-}
-
-fn failed() -> Refusal {
-    Refusal::new(
-        Code::Failed,
-        format!(
-            "The work was begun {MOST_LAPSES} times and every attempt died before it was done. It was not done, and it is not tried again."
-        ),
-        "Ask a person: an operator has to look at it and allow a retry (ticket-ledger admin retry). Do not repeat it under a new \
-         request_id.",
-    )
-}
-
-fn expired(recorded: bool) -> Refusal {
-    let (message, next) = if recorded {
-        (
-            "This request was recorded, but too long ago for its answer to be kept. It was not run again.",
-            "Look for the thing itself. Only another intent takes a new request_id.",
-        )
-    } else {
-        (
-            "This request_id is too old to be run safely: nothing is stored under this id and nothing was run.",
-            "Look for the thing itself; if it is not there and is still wanted, call with a new request_id.",
-        )
-    };
-    Refusal {
-        recorded: Some(recorded),
-        ..Refusal::new(Code::Expired, message, next)
-    }
-}
-
-/// Until writes may be allowed again nobody can tell; often enough not to be late, seldom enough not to be a burden.
-const STOP_RETRY_AFTER: u64 = 60;
-
-fn writes_disabled() -> Refusal {
-    Refusal {
-        retry_after_seconds: Some(STOP_RETRY_AFTER),
-        ..Refusal::new(
-            Code::WritesDisabled,
-            "An operator has stopped writes for the time being. The ledger was asked first: this request is not saved, and nothing was \
-             done by this call.",
-            "Wait until writes are allowed again, then repeat the same call with the same request_id and the same arguments. Report the \
-             write as not done yet.",
-        )
-    }
-}
-
-fn used_up_by_source(retry_after_seconds: u64) -> Refusal {
-    Refusal {
-        limit: Some("source"),
-        ..rate_limited(
-            "You have called for as many writes as are allowed in an hour. The ledger was not asked: whether an earlier call with this \
-             request_id was saved is not said here.",
-            retry_after_seconds,
-        )
-    }
-}
-
-fn used_up_by_all(retry_after_seconds: &str) -> Refusal {
-    Refusal {
-        limit: Some("global"),
-        ..rate_limited(
-            "As many writes as are allowed in an hour have been saved, by all callers together. The ledger was asked first: this request \
-             is not saved, and nothing was done by this call.",
-            // The gate writes a number.
-            retry_after_seconds.parse().unwrap_or(STOP_RETRY_AFTER),
-        )
-    }
-}
-
-fn rate_limited(message: &str, retry_after_seconds: u64) -> Refusal {
-    Refusal {
-        retry_after_seconds: Some(retry_after_seconds),
-        ..Refusal::new(
-            Code::RateLimited,
-            message,
-            "Wait retry_after_seconds, then repeat the same call with the same request_id and the same arguments, never a new one. Until \
-             an answer settles it, report the write as unconfirmed.",
-        )
-    }
-}
-
-fn fault() -> Refusal {
-    Refusal::unavailable(
-        "The service met a fault of its own; the write was wholly done or not begun.",
-        5,
-    )
-}
-
-fn unavailable(reason: Unavailable) -> Refusal {
-    match reason {
-        Unavailable::Database => Refusal::unavailable(
-            "The database cannot be reached, or is held up. Whether this was done is not known: it was wholly done or not begun, or is \
-             still being tried.",
-            2,
-        ),
-        Unavailable::NewerRelease => Refusal::unavailable(
-            "This request was recorded by a newer release of the service, which this replica cannot compare with. Whether it was done \
-             is not said here.",
-            5,
-        ),
-        Unavailable::Fault => fault(),
-        Unavailable::Overloaded => Refusal::unavailable(
-            "This replica has as many calls as it can take; this one was not begun here.",
-            2,
-        ),
-    }
-}
-
-/// A reading operation's failure to reach Postgres.
-pub fn database_unavailable(error: &DatabaseError) -> Refusal {
-    warn!(%error, "a read failed");
-    Refusal::unavailable("The database cannot be reached at the moment.", 2)
 }
 
 fn name_of(outcome: &Outcome) -> &'static str {

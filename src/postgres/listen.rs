@@ -147,7 +147,10 @@ impl Session<'_> {
         let statement = sqlx::query("select pg_notify($1, $2)")
             .bind(CHANNEL)
             .bind(&self.self_test);
-        let answer = self.database.within(statement.execute(lent.connection())).await;
+        let answer = self
+            .database
+            .within("self_test", statement.execute(lent.connection()))
+            .await;
         lent.answered(answer).map(|_| ())
     }
 }

@@ -50,7 +50,9 @@ pub async fn schema_state(database: &Database) -> Result<SchemaState, DatabaseEr
     let statement =
         sqlx::query_scalar::<_, bool>("select exists (select from _sqlx_migrations where version >= $1 and success)")
             .bind(newest);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("schema_state", statement.fetch_one(lent.connection()))
+        .await;
     match lent.answered(answer) {
         Ok(true) => Ok(SchemaState::Ready),
         Ok(false) => Ok(SchemaState::Behind),

@@ -10,9 +10,11 @@ use std::time::Duration;
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
+use tracing::{Instrument, debug_span};
 
 use super::error::DatabaseError;
 use super::reach::Reach;
+use crate::telemetry::metrics::instruments;
 
 /// How a replica connects, and the limits it puts on its sessions.
 #[derive(Debug, Clone)]
@@ -74,9 +76,12 @@ impl Database {
                 self.note_unreachable();
                 Err(error)
             }
-            Err(PoolError::Timeout(deadpool::managed::TimeoutType::Wait)) => Err(DatabaseError::Unreachable(
-                "every connection of the pool is in use".to_owned(),
-            )),
+            Err(PoolError::Timeout(deadpool::managed::TimeoutType::Wait)) => {
+                instruments().pool_timeout();
+                Err(DatabaseError::Unreachable(
+                    "every connection of the pool is in use".to_owned(),
+                ))
+            }
             Err(error) => {
                 self.note_unreachable();
                 Err(DatabaseError::Unreachable(error.to_string()))
@@ -85,14 +90,39 @@ impl Database {
     }
 
     /// Awaits a statement's answer for a second longer than the server gives it, so that a server that fell silent is
-    /// noticed too.
+    /// noticed too. `name` is the statement's in traces: its function's.
     ///
     /// # Errors
     /// The statement's failure, sorted.
-    pub async fn within<T>(&self, statement: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, DatabaseError> {
-        match tokio::time::timeout(self.answer_limit, statement).await {
+    pub async fn within<T>(
+        &self,
+        name: &'static str,
+        statement: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, DatabaseError> {
+        let span = debug_span!(
+            "sql",
+            otel.name = name,
+            otel.kind = "client",
+            db.system.name = "postgresql",
+            db.operation.name = name,
+        );
+        match tokio::time::timeout(self.answer_limit, statement)
+            .instrument(span)
+            .await
+        {
             Ok(answer) => answer.map_err(DatabaseError::from),
             Err(_) => Err(DatabaseError::no_answer(self.answer_limit)),
+        }
+    }
+
+    /// How much of the pool is used at this moment.
+    pub fn use_of_pool(&self) -> PoolUse {
+        let status = self.pool.status();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        PoolUse {
+            size: count(status.max_size),
+            in_use: count(status.size.saturating_sub(status.available)),
+            waiting: count(status.waiting),
         }
     }
 
@@ -108,11 +138,22 @@ impl Database {
     }
 }
 
+/// How much of the pool is used, in connections.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolUse {
+    /// The most that there may be.
+    pub size: u64,
+    /// Lent now.
+    pub in_use: u64,
+    /// Wanted and not to be had yet.
+    pub waiting: u64,
+}
+
 /// A lent connection: for one statement, whose answer goes through [`Lent::answered`].
 ///
 /// ```text
 /// let mut lent = database.lend().await?;
-/// let answer = database.within(query.fetch_all(lent.connection())).await;
+/// let answer = database.within("claim", query.fetch_all(lent.connection())).await;
 /// let rows = lent.answered(answer)?;
 /// ```
 pub struct Lent {
@@ -217,6 +258,8 @@ pub async fn free_connections(database: &Database) -> Result<i64, DatabaseError>
                - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
     let mut lent = database.lend().await?;
     let statement = sqlx::query_scalar(SQL);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("free_connections", statement.fetch_one(lent.connection()))
+        .await;
     lent.answered(answer)
 }

@@ -11,10 +11,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
 
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::operation::answer::{Code, Refusal};
 use crate::operation::caller::Caller;
+use crate::telemetry::trace::{self, Parent};
 
 /// When a request arrived at this replica; every deadline counts from here.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +53,15 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
     request.extensions_mut().insert(Arrived(Instant::now()));
     request.extensions_mut().insert(hand_back.clone());
     request.extensions_mut().insert(front.caller.clone());
-    let mut response = next.run(request).await;
+    let span = span_of(&request);
+    request.extensions_mut().insert(CallSpan(span.clone()));
+    let mut response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", i64::from(response.status().as_u16()));
+    match response.status() {
+        StatusCode::BAD_GATEWAY => trace::fail(&span, "502"),
+        StatusCode::SERVICE_UNAVAILABLE => trace::fail(&span, "503"),
+        _ => {}
+    }
     if hand_back.0.load(Ordering::Relaxed) {
         return stopping(StatusCode::BAD_GATEWAY);
     }
@@ -58,6 +69,32 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The span that a call's outcome is said on.
+#[derive(Debug, Clone)]
+pub struct CallSpan(pub Span);
+
+/// The span of a request over HTTP; the route comes later, when it is known.
+fn span_of(request: &Request) -> Span {
+    let span = info_span!(
+        "http",
+        otel.name = %request.method(),
+        otel.kind = "server",
+        http.request.method = %request.method(),
+        http.route = Empty,
+        http.response.status_code = Empty,
+    );
+    let text = |name| {
+        let value = request.headers().get(name)?;
+        value.to_str().ok().map(str::to_owned)
+    };
+    let parent = Parent {
+        traceparent: text("traceparent"),
+        tracestate: text("tracestate"),
+    };
+    trace::adopt(&span, &parent);
+    span
 }
 
 impl Front {

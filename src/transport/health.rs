@@ -1,10 +1,11 @@
-//! Health, on an address of its own.
+//! Health and metrics, on an address of their own.
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::get;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::front;
 use crate::ledger::Ledger;
 use crate::lifecycle::{Lifecycle, Stage};
+use crate::telemetry::metrics::as_text;
 
 #[derive(Clone)]
 pub struct Health {
@@ -27,7 +29,16 @@ pub fn router(health: Health) -> Router {
             get(|| async { front::json(StatusCode::OK, &json!({ "live": true })) }),
         )
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
         .with_state(health)
+}
+
+/// Every metric of this replica, in Prometheus' text format.
+async fn metrics() -> Response {
+    let mut response = Response::new(Body::from(as_text()));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// Ready when the schema is as new as this program needs and Postgres answered last. A deaf listener does not make a replica

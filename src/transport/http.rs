@@ -11,13 +11,19 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::body::{self, Unreadable};
-use super::front::{Arrived, HandBack, json, refused};
-use crate::operation::Tool;
+use super::front::{Arrived, CallSpan, HandBack, json, refused};
 use crate::operation::answer::{Code, Outcome, Refusal};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
+use crate::operation::{Route, Tool};
+use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
+
+/// Below which all routes are.
+pub const ROOT: &str = "/api/v1";
 
 /// The routes of all operations.
 pub fn router(service: &Arc<Service>, max_body_bytes: usize) -> Router {
@@ -68,25 +74,39 @@ impl Endpoint {
              Extension(Arrived(arrived)): Extension<Arrived>,
              Extension(hand_back): Extension<HandBack>,
              Extension(caller): Extension<Caller>,
+             Extension(CallSpan(span)): Extension<CallSpan>,
              request: Request| async move {
-                let status = self.tool.card().route.success;
-                let arguments = match self.read(path.ok(), request, arrived).await {
-                    Ok(arguments) => arguments,
-                    Err(Unreadable(refusal, status)) => return refused(&refusal, status),
+                let Route {
+                    method, path: route, ..
+                } = self.tool.card().route;
+                let route = format!("{ROOT}{route}");
+                trace::rename(&span, format!("{method} {route}"));
+                span.record("http.route", &*route);
+                let response = match self.read(path.ok(), request, arrived).await {
+                    Ok(arguments) => self.run(caller, arguments, arrived, &hand_back).await,
+                    Err(Unreadable(refusal, status)) => refused(&refusal, status),
                 };
-                let outcome = self
-                    .service
-                    .run(Call {
-                        caller,
-                        via: Via::Http,
-                        tool: self.tool,
-                        arguments,
-                        arrived,
-                    })
-                    .await;
-                respond(outcome, status, &hand_back)
+                instruments().http(method, route, response.status().as_u16(), arrived.elapsed());
+                response
             },
         )
+    }
+
+    async fn run(
+        &self,
+        caller: Caller,
+        arguments: Map<String, Value>,
+        arrived: Instant,
+        hand_back: &HandBack,
+    ) -> Response {
+        let call = Call {
+            caller,
+            via: Via::Http,
+            tool: Arc::clone(&self.tool),
+            arguments,
+            arrived,
+        };
+        respond(self.service.run(call).await, self.tool.card().route.success, hand_back)
     }
 
     /// The arguments of a call, from its body or query, its path and its headers.
@@ -94,7 +114,7 @@ impl Endpoint {
         &self,
         path: Option<RawPathParams>,
         request: Request,
-        arrived: tokio::time::Instant,
+        arrived: Instant,
     ) -> Result<Map<String, Value>, Unreadable> {
         let Some(path) = path else {
             return Err(Refusal::invalid("The path is not UTF-8.").into());

@@ -19,13 +19,17 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use super::body::{self, Unreadable};
-use super::front::{Arrived, HandBack, json as json_response};
+use super::front::{Arrived, CallSpan, HandBack, json as json_response};
+use super::peek::Peek;
 use crate::operation::answer::{Outcome, shortened};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::{Class, Tool};
+use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
 
 /// What every write has in common, added to its description.
 const EVERY_WRITE: &str = " Safe to call again: choose one request_id for this one intent (new_request_id gives you one) and note it \
@@ -42,6 +46,9 @@ pub const INSTRUCTIONS: &str = "Every write here is safe to call again, as long 
     it is not finished and has not failed; wait retry_after_seconds and make the same call again. An error's next says what to do. \
     Until an answer settles it, report the write as unconfirmed, not as done and not as failed.";
 
+/// What the conventions call a tool's own refusal.
+const TOOL_ERROR: &str = "tool_error";
+
 /// The client may keep the list of tools this long, in ms: it changes with a release only.
 const TOOLS_TTL_MS: u64 = 300_000;
 
@@ -51,6 +58,15 @@ pub struct Endpoint {
     inner: StreamableHttpService<Handler, NeverSessionManager>,
     max_body_bytes: usize,
     wait: Duration,
+    service: Arc<Service>,
+}
+
+impl Endpoint {
+    /// The tool that a message calls, if it is one that is offered.
+    fn offered(&self, peek: &Peek<'_>) -> Option<&'static str> {
+        let tool = self.service.registry.find(peek.tool()?)?;
+        Some(tool.card().name)
+    }
 }
 
 /// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
@@ -72,6 +88,7 @@ pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
         ),
         max_body_bytes,
         wait: service.wait,
+        service: Arc::clone(service),
     }
 }
 
@@ -93,9 +110,20 @@ pub async fn serve(
             return json_response(status.unwrap_or(by_code), &error(-32600, &refusal.message));
         }
     };
-    let request = Request::from_parts(head, Body::from(bytes.clone()));
-    let response = endpoint.inner.handle(request).await.map(Body::new);
-    if response.status() == StatusCode::ACCEPTED && !is_notification(&bytes) {
+    let peek = Peek::at(&bytes);
+    let method = peek.method();
+    let tool = endpoint.offered(&peek);
+    let span = peek.span(method, tool);
+    let mut request = Request::from_parts(head, Body::from(bytes.clone()));
+    request.extensions_mut().insert(CallSpan(span.clone()));
+    let response = endpoint
+        .inner
+        .handle(request)
+        .instrument(span.clone())
+        .await
+        .map(Body::new);
+    instruments().mcp(method, tool, response.status().as_u16(), arrived.elapsed());
+    if response.status() == StatusCode::ACCEPTED && !peek.is_notification() {
         // 202 would be taken for a call that goes on, or for one that was done.
         let message = "A request needs an id that is a text or an integer. Nothing was done.";
         return json_response(StatusCode::BAD_REQUEST, &error(-32600, message));
@@ -104,15 +132,6 @@ pub async fn serve(
         return reworded(response).await;
     }
     response
-}
-
-/// Whether a message wants no answer.
-fn is_notification(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(bytes).is_ok_and(|message| {
-        message["method"]
-            .as_str()
-            .is_some_and(|method| method.starts_with("notifications/"))
-    })
 }
 
 fn error(code: i32, message: &str) -> Value {
@@ -240,6 +259,10 @@ impl ServerHandler for Handler {
                 None,
             ));
         };
+        // The handler runs in a task of its own, which knows no span.
+        let span = parts
+            .and_then(|parts| parts.extensions.get::<CallSpan>())
+            .map_or_else(Span::none, |span| span.0.clone());
         let outcome = self
             .0
             .service
@@ -250,7 +273,11 @@ impl ServerHandler for Handler {
                 arguments: request.arguments.unwrap_or_default(),
                 arrived,
             })
+            .instrument(span.clone())
             .await;
+        if matches!(outcome, Outcome::Refused(_)) {
+            trace::fail(&span, TOOL_ERROR);
+        }
         if matches!(outcome, Outcome::HandedBack)
             && let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>())
         {

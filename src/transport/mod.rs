@@ -5,6 +5,7 @@ mod front;
 mod health;
 mod http;
 mod mcp;
+mod peek;
 mod server;
 
 pub use server::{Server, Transports};

@@ -103,7 +103,7 @@ impl Transports<'_> {
         let endpoint = mcp::endpoint(&self.service, limit);
         Router::new()
             .route("/mcp", any(mcp::serve).with_state(endpoint))
-            .nest("/api/v1", http::router(&self.service, limit))
+            .nest(http::ROOT, http::router(&self.service, limit))
             .fallback(http::no_such_path)
             .layer(from_fn_with_state(front, pass))
     }

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod daemons;
 pub mod in_process;
 pub mod load;
+pub mod otlp;
 pub mod proxy;
 pub mod raw;
 pub mod replica;

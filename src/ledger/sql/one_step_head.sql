@@ -3,12 +3,12 @@
 with input as materialized (
     select *
     from unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::uuid[],
-                $9::bigint[], $13::text[])
+                $9::bigint[], $13::text[], $15::text[])
          with ordinality
-         as input (principal, request_id, key_hash, fingerprint, token, args, made, digest, minted_ms, origin, ord)
+         as input (principal, request_id, key_hash, fingerprint, token, args, made, digest, minted_ms, origin, trace, ord)
 ),
 item as materialized (
-    select ord, principal, request_id, fingerprint, token, args::jsonb as args, made::jsonb as made, digest, origin,
+    select ord, principal, request_id, fingerprint, token, args::jsonb as args, made::jsonb as made, digest, origin, trace,
            clock_timestamp() as now
     from input
     where case

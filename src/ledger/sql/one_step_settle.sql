@@ -8,7 +8,7 @@ gate as materialized (
          pass_gate(counted.wanted, $14::bigint) g
 ),
 gated as materialized (
-    select ord, principal, request_id, fingerprint, token, args, made, digest, origin, now, result_id, result,
+    select ord, principal, request_id, fingerprint, token, args, made, digest, origin, trace, now, result_id, result,
            case when gate.stopped then 'writes_disabled'
                 when $14::bigint > 0 and gate.saved + before >= $14::bigint then 'rate_limited'
                 else refusal end as refusal,
@@ -34,8 +34,8 @@ twinned as materialized (
 ),
 recorded as (
     insert into requests as r (principal, request_id, operation, fingerprint, status, token, attempt, result,
-                               duplicate_of, created_at, claimed_at, settled_at, replica, origin)
-    select principal, request_id, $11, fingerprint, 'done', token, 1, result, twin, now, now, now, $12, origin
+                               duplicate_of, created_at, claimed_at, settled_at, replica, origin, trace)
+    select principal, request_id, $11, fingerprint, 'done', token, 1, result, twin, now, now, now, $12, origin, trace
     from twinned
     where refusal is null
     order by ord

@@ -7,5 +7,5 @@ remembered as (
     where digest is not null
 )
 select ord, refusal, detail, case when is_recorded then result end as result, twin as duplicate_of,
-       rfc3339(now) as answered_at
+       rfc3339(now) as answered_at, 1 as attempt
 from outcome

@@ -8,7 +8,7 @@ gate as materialized (
          pass_gate(counted.wanted, $8::bigint) g
 ),
 gated as materialized (
-    select ord, principal, request_id, fingerprint, token, args, made, digest, origin, waiters, now, result_id, result,
+    select ord, principal, request_id, fingerprint, token, args, made, digest, origin, waiters, attempt, now, result_id, result,
            case when gate.stopped then 'writes_disabled'
                 when $8::bigint > 0 and gate.saved + before >= $8::bigint then 'rate_limited'
                 else refusal end as refusal,

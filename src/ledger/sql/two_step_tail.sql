@@ -15,5 +15,5 @@ announced as materialized (
     select pg_notify('ticket_ledger', $7::bigint::text) from outcome where waiters
 )
 select ord, refusal, detail, case when is_recorded then result end as result, twin as duplicate_of,
-       rfc3339(now) as answered_at, (select count(*) from announced) as announced
+       rfc3339(now) as answered_at, attempt, (select count(*) from announced) as announced
 from outcome

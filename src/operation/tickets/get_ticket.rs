@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{TicketStatus, check_ticket_id, no_such_ticket};
 use crate::operation::answer::{Code, Refusal};
 use crate::operation::page::{self, Cursor};
-use crate::operation::run::database_unavailable;
+use crate::operation::refusals::database_unavailable;
 use crate::operation::{Card, Class, Operation, Reader, Route, Toolset};
 
 /// Reads a ticket with its comments.
@@ -90,7 +90,9 @@ impl Operation for GetTicket {
         let unavailable = |error| database_unavailable(&error);
         let mut lent = database.lend().await.map_err(unavailable)?;
         let ticket = sqlx::query_as::<_, (String, String, String, String)>(TICKET).bind(&arguments.ticket_id);
-        let answer = database.within(ticket.fetch_optional(lent.connection())).await;
+        let answer = database
+            .within("get_ticket", ticket.fetch_optional(lent.connection()))
+            .await;
         let Some((title, body, status, created_at)) = lent.answered(answer).map_err(unavailable)? else {
             let (message, next) = no_such_ticket();
             return Err(Refusal::new(Code::NotFound, message, next));
@@ -100,7 +102,9 @@ impl Operation for GetTicket {
             .bind(after_us)
             .bind(after_id)
             .bind(page::MOST_ITEMS as i64 + 1);
-        let answer = database.within(comments.fetch_all(lent.connection())).await;
+        let answer = database
+            .within("get_comments", comments.fetch_all(lent.connection()))
+            .await;
         let comments = lent.answered(answer).map_err(unavailable)?;
         let mut shown = Map::new();
         shown.insert("ticket_id".to_owned(), json!(arguments.ticket_id));

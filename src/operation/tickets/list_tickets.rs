@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::TicketStatus;
 use crate::operation::answer::Refusal;
 use crate::operation::page::{self, Cursor};
-use crate::operation::run::database_unavailable;
+use crate::operation::refusals::database_unavailable;
 use crate::operation::{Card, Class, Operation, Reader, Route, Toolset};
 
 /// Longest search text, in characters.
@@ -105,7 +105,9 @@ impl Operation for ListTickets {
             .bind(after_us)
             .bind(after_id)
             .bind(page::MOST_ITEMS as i64 + 1);
-        let answer = database.within(tickets.fetch_all(lent.connection())).await;
+        let answer = database
+            .within("list_tickets", tickets.fetch_all(lent.connection()))
+            .await;
         let tickets = lent.answered(answer).map_err(unavailable)?;
         let mut shown = Map::new();
         let items = tickets

@@ -37,6 +37,6 @@ pub async fn twins(
         .bind(since_hours.map(|hours| i32::try_from(hours).unwrap_or(i32::MAX)))
         .bind(by_title)
         .bind(by_body);
-    let answer = database.within(statement.fetch_all(lent.connection())).await;
+    let answer = database.within("twins", statement.fetch_all(lent.connection())).await;
     lent.answered(answer)
 }

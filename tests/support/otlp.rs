@@ -1,0 +1,142 @@
+//! A collector: it takes OTLP over HTTP and keeps the spans.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use prost::Message;
+
+use super::eventually;
+use super::replica::Start;
+
+/// A span as it arrived.
+#[derive(Debug, Clone)]
+pub struct Span {
+    pub name: String,
+    pub trace: Vec<u8>,
+    pub id: Vec<u8>,
+    pub parent: Vec<u8>,
+    /// (trace, span) of each.
+    pub links: Vec<(Vec<u8>, Vec<u8>)>,
+    pub attributes: HashMap<String, String>,
+    /// `service.instance.id`: the replica's name.
+    pub replica: String,
+}
+
+impl Span {
+    pub fn attribute(&self, name: &str) -> &str {
+        self.attributes.get(name).map_or("", String::as_str)
+    }
+
+    pub fn links_to(&self, other: &Span) -> bool {
+        self.links.contains(&(other.trace.clone(), other.id.clone()))
+    }
+}
+
+/// A running collector.
+pub struct Collector {
+    pub address: String,
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let spans = Arc::new(Mutex::new(Vec::new()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("an address").to_string();
+        let router = Router::new()
+            .route("/v1/traces", post(take))
+            .route("/v1/metrics", post(|| async { "" }))
+            .with_state(Arc::clone(&spans));
+        tokio::spawn(async { axum::serve(listener, router).await });
+        Self { address, spans }
+    }
+
+    /// A replica that exports to it, soon.
+    pub fn watching(&self, start: Start, name: &str) -> Start {
+        start
+            .with("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", self.address))
+            .with("OTEL_BSP_SCHEDULE_DELAY", 100)
+            .with("REPLICA_NAME", name)
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        self.spans.lock().expect("the spans").clone()
+    }
+
+    /// Waits for a span that fits.
+    pub async fn span(&self, what: &str, fits: impl Fn(&Span) -> bool) -> Span {
+        eventually(what, || async { self.spans().into_iter().find(&fits) }).await
+    }
+
+    /// Waits for the span of a call.
+    pub async fn call(&self, request_id: &str, replica: &str, outcome: &str) -> Span {
+        self.span(&format!("a span of {request_id} on {replica}: {outcome}"), |span| {
+            span.attribute("ticket_ledger.request_id") == request_id
+                && span.replica == replica
+                && span.attribute("ticket_ledger.outcome") == outcome
+        })
+        .await
+    }
+
+    /// Waits for a span of this name below another one, however deep.
+    pub async fn below(&self, above: &Span, name: &str) -> Span {
+        eventually(&format!("a span {name} below {}", above.name), || async {
+            let spans = self.spans();
+            let by_id: HashMap<_, _> = spans.iter().map(|span| (&span.id, span)).collect();
+            let found = spans.iter().find(|span| {
+                let mut parent = by_id.get(&span.parent);
+                while let Some(span) = parent.filter(|parent| parent.id != above.id) {
+                    parent = by_id.get(&span.parent);
+                }
+                span.name == name && parent.is_some() && span.trace == above.trace
+            });
+            found.cloned()
+        })
+        .await
+    }
+}
+
+async fn take(State(spans): State<Arc<Mutex<Vec<Span>>>>, body: Bytes) {
+    let request = ExportTraceServiceRequest::decode(body).expect("OTLP");
+    let mut spans = spans.lock().expect("the spans");
+    for resource in request.resource_spans {
+        let of_resource = attributes(resource.resource.expect("a resource").attributes);
+        let replica = of_resource.get("service.instance.id").cloned().unwrap_or_default();
+        for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            spans.push(Span {
+                name: span.name,
+                trace: span.trace_id,
+                id: span.span_id,
+                parent: span.parent_span_id,
+                links: span
+                    .links
+                    .into_iter()
+                    .map(|link| (link.trace_id, link.span_id))
+                    .collect(),
+                attributes: attributes(span.attributes),
+                replica: replica.clone(),
+            });
+        }
+    }
+}
+
+fn attributes(list: Vec<opentelemetry_proto::tonic::common::v1::KeyValue>) -> HashMap<String, String> {
+    list.into_iter()
+        .map(|pair| {
+            let value = match pair.value.and_then(|value| value.value) {
+                Some(Any::StringValue(text)) => text,
+                Some(Any::BoolValue(value)) => value.to_string(),
+                Some(Any::IntValue(value)) => value.to_string(),
+                Some(Any::DoubleValue(value)) => value.to_string(),
+                other => format!("{other:?}"),
+            };
+            (pair.key, value)
+        })
+        .collect()
+}
