@@ -192,6 +192,44 @@ async fn a_call_whose_body_arrives_after_the_drain_is_not_begun_but_sent_to_anot
     assert_eq!(scene.count("select count(*) from requests").await, 0);
 }
 
+#[tokio::test]
+async fn a_call_on_a_connection_that_was_open_before_the_drain_is_sent_to_another_replica() {
+    let scene = Scene::new().await;
+    let mut a = scene
+        .replica()
+        .with("WORK_MS", 1_000)
+        .with("GRACE_MS", 20_000)
+        .ready()
+        .await;
+    // The head is on its way, as from a balancer that keeps its connections, when the replica is told to stop.
+    let body = ticket("kept-open", "Drain").to_string();
+    let mut connection = tokio::net::TcpStream::connect(&a.address).await.expect("connects");
+    let head = "POST /api/v1/tickets HTTP/1.1\r\nHost: localhost\r\n";
+    connection.write_all(head.as_bytes()).await.expect("writes");
+    let running = ticket("running", "Drain");
+    let running = a.http("POST", "/tickets", Some(&running));
+    let drain = async {
+        scene.until("running", "running").await;
+        a.terminate();
+        until_draining(&a).await;
+        let rest = format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        connection.write_all(rest.as_bytes()).await.expect("writes");
+        let mut answer = String::new();
+        let _ = connection.read_to_string(&mut answer).await;
+        answer
+    };
+    let (running, answer) = tokio::join!(running, drain);
+    // Closed, or told 502: either way a balancer asks another replica, which it does not after a 503.
+    let told = answer.starts_with("HTTP/1.1 502 ") && answer.to_lowercase().contains("\r\nconnection: close");
+    assert!(answer.is_empty() || told, "{answer:?}");
+    assert_eq!(running.expect("an answer").status, 201);
+    assert!(a.ended().await.success());
+    assert!(scene.row("kept-open").await.is_none());
+}
+
 async fn empty_database() -> String {
     let url = TestCluster::shared().database().await;
     let mut connection = sqlx::PgConnection::connect(&url).await.expect("connects");
@@ -211,16 +249,17 @@ async fn migrate(url: &str) -> Output {
         .expect("runs")
 }
 
+/// Its connections are refused, so that a balancer asks another replica, and its admin address tells why.
 async fn refuses_as_starting(replica: &Replica) {
-    let answer = replica.create("early", "Early").await;
-    assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
-    assert_eq!(replica.mcp("create_ticket", ticket("early", "Early")).await.status, 503);
+    let early = replica.http("POST", "/tickets", Some(&ticket("early", "Early"))).await;
+    assert!(early.as_ref().is_err_and(reqwest::Error::is_connect), "{early:?}");
+    assert_eq!(replica.admin("/livez").await.status, 200);
     let ready = replica.admin("/readyz").await;
     assert_eq!((ready.status, &ready.body["stage"]), (503, &json!("starting")));
 }
 
 #[tokio::test]
-async fn a_replica_on_an_empty_database_answers_503_until_it_is_migrated_also_by_two_at_once() {
+async fn a_replica_on_an_empty_database_refuses_connections_until_it_is_migrated_also_by_two_at_once() {
     let url = empty_database().await;
     let replica = Start::on(&url).bound().await;
     eventually("it says why", || async {

@@ -1,6 +1,7 @@
 //! /livez and /readyz.
 
 use serde_json::json;
+use tokio::net::TcpStream;
 
 use crate::support::cluster::TestCluster;
 use crate::support::eventually;
@@ -53,7 +54,7 @@ async fn a_replica_is_live_but_not_ready_while_postgres_is_out_of_reach_and_reco
 }
 
 #[tokio::test]
-async fn a_replica_without_a_database_is_live_not_ready_and_tells_callers_in_503() {
+async fn a_replica_without_a_database_is_live_not_ready_and_refuses_connections() {
     let scene = Scene::new().await;
     let proxy = Proxy::before(TestCluster::shared()).await;
     proxy.down();
@@ -61,12 +62,41 @@ async fn a_replica_without_a_database_is_live_not_ready_and_tells_callers_in_503
     let ready = replica.admin("/readyz").await;
     assert_eq!((ready.status, &ready.body["stage"]), (503, &json!("starting")));
     assert_eq!(replica.admin("/livez").await.status, 200);
-    let answer = replica.create("early", "Early").await;
-    assert_eq!((answer.status, answer.code()), (503, "unavailable"));
+    let early = TcpStream::connect(&replica.address).await;
+    let refused = early.map_err(|error| error.kind()).expect_err("refused");
+    assert_eq!(refused, std::io::ErrorKind::ConnectionRefused);
     proxy.up();
     eventually("it is ready", || async {
         (replica.admin("/readyz").await.status == 200).then_some(())
     })
     .await;
     assert_eq!(replica.create("early", "Early").await.status, 201);
+}
+
+#[tokio::test]
+async fn of_two_replicas_that_wait_with_one_address_the_second_is_told_that_it_is_taken() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::before(TestCluster::shared()).await;
+    proxy.down();
+    let mut one = Start::on(&proxy.url(&scene.url)).bound().await;
+    let other = Start::on(&proxy.url(&scene.url)).with("LISTEN_ADDR", &one.address);
+    // Neither listens yet, so the kernel gives the address to both.
+    let mut other = other.bound().await;
+    proxy.up();
+    let ended = tokio::select! {
+        status = one.ended() => status,
+        status = other.ended() => status,
+    };
+    assert_eq!(ended.code(), Some(1));
+    let sentence = format!(
+        "cannot listen on {}: another program listens there already",
+        one.address
+    );
+    eventually("it says why", || async {
+        let mut said = one.log().into_iter().chain(other.log());
+        let is_sentence = |line: serde_json::Value| line.as_str().is_some_and(|line| line.contains(&sentence));
+        said.any(is_sentence).then_some(())
+    })
+    .await;
+    assert_eq!(one.create("once", "Once").await.status, 201);
 }

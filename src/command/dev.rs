@@ -11,7 +11,7 @@ use super::Failure;
 use super::serve::{Replica, start_telemetry, stop_on_signals};
 use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
 use crate::config::{Config, LogFormat};
-use crate::transport::Server;
+use crate::transport::{Admin, Server};
 
 /// The database in a private cluster.
 const DATABASE: &str = "ticket_ledger";
@@ -87,17 +87,17 @@ async fn serve(
     let greeting = url.clone();
     let private = cluster.is_some();
     replica
-        .run(url, stop, move |server| greet(server, &greeting, private))
+        .run(url, stop, move |server, admin| greet(server, admin, &greeting, private))
         .await
 }
 
 /// What a newcomer needs, ready to paste.
-fn greet(server: &Server, url: &str, private: bool) {
+fn greet(server: &Server, admin: &Admin, url: &str, private: bool) {
     let address = server.address;
     let other = address.port().wrapping_add(1).max(1024);
     let program =
         std::env::current_exe().map_or_else(|_| "ticket-ledger".to_owned(), |path| path.display().to_string());
-    let other_admin = server.admin_address.port().wrapping_add(1).max(1024);
+    let other_admin = admin.address.port().wrapping_add(1).max(1024);
     let pid = std::process::id();
     let stop = if private {
         "Ctrl-C stops it and its Postgres."

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -18,12 +18,14 @@ use crate::operation::registry::Registry;
 use crate::operation::run::Service;
 use crate::postgres::{Database, Reach, SchemaState, free_connections, schema_state};
 use crate::telemetry::Telemetry;
-use crate::transport::{Server, Transports};
+use crate::transport::{Admin, Server, Transports};
 
 /// Pause between two looks at a database that is not ready yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Handing back is tried for so long even when the grace period is shorter.
 const SHORTEST_LEAVE: Duration = Duration::from_secs(3);
+/// Connections that the kernel keeps until they are accepted; what is usual.
+const BACKLOG: u32 = 1_024;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -39,7 +41,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let telemetry = start_telemetry(&arguments.config)?;
     let stop = stop_on_signals()?;
     let replica = Replica::prepare(&arguments.config).await?;
-    let served = replica.run(arguments.database_url, stop, |_| {}).await;
+    let served = replica.run(arguments.database_url, stop, |_, _| {}).await;
     telemetry.finish().await;
     served?;
     Ok(ExitCode::SUCCESS)
@@ -50,10 +52,14 @@ pub fn start_telemetry(config: &Config) -> Result<Telemetry, Failure> {
     crate::telemetry::start(config.log_format, &config.replica(), config.hash_request_ids).map_err(Failure::usage)
 }
 
-/// A replica whose sockets are bound.
+/// A replica whose addresses are its own.
+///
+/// The one for calls is bound from the beginning, so that a port that is taken is said at once, but not listened on before the
+/// replica is ready: until then connections are refused, and a balancer asks another replica. An answer, such as 503, would be
+/// passed on to the client.
 pub struct Replica<'a> {
     config: &'a Config,
-    calls: TcpListener,
+    calls: TcpSocket,
     admin: TcpListener,
 }
 
@@ -67,15 +73,23 @@ impl<'a> Replica<'a> {
         for warning in findings.warnings {
             warn!("{warning}");
         }
+        let (calls, admin) = (config.listen_addr, config.admin_addr);
         Ok(Self {
             config,
-            calls: bind(config.listen_addr, "LISTEN_ADDR").await?,
-            admin: bind(config.admin_addr, "ADMIN_ADDR").await?,
+            calls: bind(calls).map_err(|error| cannot_listen(calls, "LISTEN_ADDR", &error))?,
+            admin: TcpListener::bind(admin)
+                .await
+                .map_err(|error| cannot_listen(admin, "ADMIN_ADDR", &error))?,
         })
     }
 
     /// Serves the database at `url` until it is told to stop; calls `ready` when it takes calls.
-    pub async fn run(self, url: String, stop: CancellationToken, ready: impl FnOnce(&Server)) -> Result<(), Failure> {
+    pub async fn run(
+        self,
+        url: String,
+        stop: CancellationToken,
+        ready: impl FnOnce(&Server, &Admin),
+    ) -> Result<(), Failure> {
         let config = self.config;
         let database = Database::new(&config.pool(&url), Arc::new(Reach::default()))?;
         let registry = Registry::new(&config.toolsets, Duration::from_millis(config.work_ms));
@@ -102,32 +116,54 @@ impl<'a> Replica<'a> {
             principal: ANONYMOUS.into(),
             replica: config.replica().into(),
         };
-        let server = Server::start(&transports, self.calls, self.admin)?;
-        info!(address = %server.address, admin_address = %server.admin_address, "bound");
+        let address = self.calls.local_addr()?;
+        let admin = Admin::start(&transports, self.admin)?;
+        info!(%address, admin_address = %admin.address, "bound");
+        let mut server = Ok(None);
         tokio::select! {
             () = stop.cancelled() => {}
             () = wait_for_schema(&database) => {
                 check_budget(&database, config.pool_size).await;
-                lifecycle.advance(Stage::Ready);
-                info!(replica = config.replica(), address = %server.address, "ready");
-                ready(&server);
-                stop.cancelled().await;
+                server = take_calls(&transports, self.calls).map(Some);
+                if let Ok(Some(server)) = &server {
+                    info!(replica = config.replica(), %address, "ready");
+                    ready(server, &admin);
+                    stop.cancelled().await;
+                }
             }
         }
-        info!("draining");
         lifecycle.advance(Stage::Draining);
+        info!("draining");
         let grace = Duration::from_millis(config.grace_ms);
         let leave = async {
             ledger.drain(grace - to_hand_back(grace)).await;
             info!("drained");
-            server.finish().await;
+            if let Some(server) = server? {
+                server.finish().await;
+            }
+            Ok(())
         };
-        if tokio::time::timeout(grace.max(SHORTEST_LEAVE), leave).await.is_err() {
+        let left = tokio::time::timeout(grace.max(SHORTEST_LEAVE), leave).await;
+        admin.finish();
+        let left = left.unwrap_or_else(|_| {
             warn!("the grace period is over; leaving what is left");
-        }
+            Ok(())
+        });
         info!("stopped");
-        Ok(())
+        left
     }
+}
+
+/// Listens and serves from now on.
+fn take_calls(transports: &Transports<'_>, calls: TcpSocket) -> Result<Server, Failure> {
+    let address = calls.local_addr()?;
+    // Another replica that was bound to this port and not ready either may have been quicker.
+    let listener = calls
+        .listen(BACKLOG)
+        .map_err(|error| cannot_listen(address, "LISTEN_ADDR", &error))?;
+    // In this order: who connects in between waits to be accepted.
+    transports.lifecycle.advance(Stage::Ready);
+    Ok(Server::start(transports, listener)?)
 }
 
 /// The part of the grace period that is kept for handing back what did not finish, and for telling its callers.
@@ -147,18 +183,28 @@ pub fn stop_on_signals() -> Result<CancellationToken, Failure> {
     Ok(stop)
 }
 
-async fn bind(address: SocketAddr, setting: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another program listens there already".to_owned(),
-            std::io::ErrorKind::PermissionDenied => "this user may not listen there".to_owned(),
-            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
-            _ => error.to_string(),
-        };
-        Failure::new(format!(
-            "cannot listen on {address}: {why}. Choose another address with {setting}."
-        ))
-    })
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // As a listener does: connections of a replica that was here before may still be closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn cannot_listen(address: SocketAddr, setting: &str, error: &std::io::Error) -> Failure {
+    let why = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another program listens there already".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "this user may not listen there".to_owned(),
+        std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        _ => error.to_string(),
+    };
+    Failure::new(format!(
+        "cannot listen on {address}: {why}. Choose another address with {setting}."
+    ))
 }
 
 /// Waits for a database that can be reached and whose schema is new enough; says every reason once.

@@ -1,5 +1,5 @@
 //! What every request passes before it is looked at: its arrival is stamped, its Host and Origin are checked, and a replica
-//! that does not take calls says so.
+//! that is stopping says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
         _ => {}
     }
     if hand_back.0.load(Ordering::Relaxed) {
-        return stopping(StatusCode::BAD_GATEWAY);
+        return stopping();
     }
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -99,13 +99,9 @@ fn span_of(request: &Request) -> Span {
 
 impl Front {
     fn refuse(&self, request: &Request) -> Option<Response> {
-        match self.lifecycle.stage() {
-            Stage::Ready => {}
-            Stage::Starting => {
-                let refusal = Refusal::unavailable("This replica is starting; the call was not begun here.", 1);
-                return Some(refused(&refusal, None));
-            }
-            Stage::Draining => return Some(stopping(StatusCode::SERVICE_UNAVAILABLE)),
+        if self.lifecycle.stage() == Stage::Draining {
+            // It came on a connection that was open already; new ones are refused.
+            return Some(stopping());
         }
         let host = request
             .headers()
@@ -160,14 +156,14 @@ fn forbidden(what: &str, setting: &str) -> Response {
     refused(&refusal, None)
 }
 
-/// This replica is stopping. 502 for a call that it had taken, which the balancer is to repeat elsewhere; 503 for one that it
-/// did not take.
-fn stopping(status: StatusCode) -> Response {
+/// This replica is stopping. 502, whether or not it had taken the call: the balancer is to ask another replica, and clients
+/// learn the same from either.
+fn stopping() -> Response {
     let refusal = Refusal::unavailable(
         "This replica is stopping. Whether the write was done is not said here; another replica knows.",
         1,
     );
-    let mut response = refused(&refusal, Some(status));
+    let mut response = refused(&refusal, Some(StatusCode::BAD_GATEWAY));
     response
         .headers_mut()
         .insert(header::CONNECTION, HeaderValue::from_static("close"));

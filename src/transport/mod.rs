@@ -8,4 +8,4 @@ mod mcp;
 mod peek;
 mod server;
 
-pub use server::{Server, Transports};
+pub use server::{Admin, Server, Transports};

@@ -36,27 +36,55 @@ pub struct Transports<'a> {
     pub replica: Arc<str>,
 }
 
-/// Running listeners.
+/// The listener for calls.
 pub struct Server {
     calls: JoinHandle<()>,
-    health: JoinHandle<()>,
     /// Where MCP and HTTP are found.
     pub address: SocketAddr,
+}
+
+/// The listener for health, from the beginning to the end of a replica's life.
+pub struct Admin {
+    health: JoinHandle<()>,
     /// Where health is found.
-    pub admin_address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Server {
-    /// Serves on sockets that are bound already.
+    /// Takes calls; stops listening when the replica drains.
     ///
     /// # Errors
-    /// A socket's own address cannot be read.
-    pub fn start(transports: &Transports<'_>, calls: TcpListener, admin: TcpListener) -> std::io::Result<Self> {
-        let address = calls.local_addr()?;
-        let admin_address = admin.local_addr()?;
+    /// The listener's own address cannot be read.
+    pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
         let lifecycle = transports.lifecycle.clone();
-        let calls =
-            axum::serve(calls, transports.router()).with_graceful_shutdown(async move { lifecycle.draining().await });
+        let calls = axum::serve(listener, transports.router())
+            .with_graceful_shutdown(async move { lifecycle.draining().await });
+        Ok(Self {
+            address,
+            calls: tokio::spawn(async {
+                if let Err(error) = calls.await {
+                    error!(%error, "the listener failed");
+                }
+            }),
+        })
+    }
+
+    /// Waits until the answers are out.
+    pub async fn finish(self) {
+        if tokio::time::timeout(LINGER, self.calls).await.is_err() {
+            warn!("connections are still open; leaving");
+        }
+    }
+}
+
+impl Admin {
+    /// Answers /livez and /readyz.
+    ///
+    /// # Errors
+    /// The listener's own address cannot be read.
+    pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
         let health = health::router(Health {
             lifecycle: transports.lifecycle.clone(),
             ledger: Arc::clone(&transports.service.ledger),
@@ -64,25 +92,16 @@ impl Server {
         });
         Ok(Self {
             address,
-            admin_address,
-            calls: tokio::spawn(async {
-                if let Err(error) = calls.await {
-                    error!(%error, "the listener failed");
-                }
-            }),
             health: tokio::spawn(async {
-                if let Err(error) = axum::serve(admin, health).await {
+                if let Err(error) = axum::serve(listener, health).await {
                     error!(%error, "the admin listener failed");
                 }
             }),
         })
     }
 
-    /// Waits until the answers are out; health is answered to the end.
-    pub async fn finish(self) {
-        if tokio::time::timeout(LINGER, self.calls).await.is_err() {
-            warn!("connections are still open; leaving");
-        }
+    /// Stops.
+    pub fn finish(self) {
         self.health.abort();
     }
 }

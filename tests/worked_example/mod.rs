@@ -67,9 +67,8 @@ impl Replica {
             principal: "anonymous".into(),
             replica: "worked-example".into(),
         };
-        let [calls, admin] = [bind().await, bind().await];
-        let server = Server::start(&transports, calls, admin).expect("it serves");
         lifecycle.advance(Stage::Ready);
+        let server = Server::start(&transports, bind().await).expect("it serves");
         Self {
             server,
             _ledger: ledger,
