@@ -14,6 +14,17 @@ pub enum Stage {
     Draining,
 }
 
+impl Stage {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// A replica's stage, which everybody may watch.
 #[derive(Debug, Clone)]
 pub struct Lifecycle(watch::Sender<Stage>);

@@ -22,6 +22,8 @@ use crate::transport::{Admin, Server, Transports};
 
 /// Pause between two looks at a database that is not ready yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long the last row for the console may take.
+const LAST_BEAT: Duration = Duration::from_millis(500);
 /// Handing back is tried for so long even when the grace period is shorter.
 const SHORTEST_LEAVE: Duration = Duration::from_secs(3);
 /// Connections that the kernel keeps until they are accepted; what is usual.
@@ -119,6 +121,9 @@ impl<'a> Replica<'a> {
         let address = self.calls.local_addr()?;
         let admin = Admin::start(&transports, self.admin)?;
         info!(%address, admin_address = %admin.address, "bound");
+        let (beats, stop_beating) = (Arc::clone(&ledger), CancellationToken::new());
+        let stage = lifecycle.clone();
+        let beating = tokio::spawn(beats.beat(move || stage.stage().as_str(), stop_beating.clone()));
         let mut server = Ok(None);
         tokio::select! {
             () = stop.cancelled() => {}
@@ -149,6 +154,8 @@ impl<'a> Replica<'a> {
             warn!("the grace period is over; leaving what is left");
             Ok(())
         });
+        stop_beating.cancel();
+        let _ = tokio::time::timeout(LAST_BEAT, beating).await;
         info!("stopped");
         left
     }

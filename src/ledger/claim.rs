@@ -104,7 +104,7 @@ pub(super) async fn claim(store: &Store, wanted: &Wanted<'_>) -> Result<Claimed,
 pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token) -> Result<Claimed, DatabaseError> {
     const SQL: &str = "
         with free as materialized (
-            select principal, request_id, clock_timestamp() as now
+            select principal, request_id, clock_timestamp() as now, attempt, replica, claimed_at, token
             from requests
             where principal = $1 and request_id = $2 and token = $3 and status = 'released'
               and not (select stopped from write_stop)
@@ -119,6 +119,12 @@ pub(super) async fn reclaim(store: &Store, wanted: &Wanted<'_>, released: Token)
             where r.principal = free.principal and r.request_id = free.request_id
               and r.token = $3 and r.status = 'released'
             returning r.principal, r.request_id
+        ),
+        ended as (
+            insert into past_attempts (token, principal, request_id, attempt, replica, claimed_at, ended_at, ending)
+            select token, principal, request_id, attempt, replica, claimed_at, now, 'released'
+            from free join claimed using (principal, request_id)
+            on conflict do nothing
         ),
         listed as (
             insert into unsettled select principal, request_id from claimed on conflict do nothing
@@ -171,7 +177,7 @@ pub(super) async fn take_over(
 ) -> Result<TakeOver, DatabaseError> {
     const SQL: &str = "
         with lapsed as materialized (
-            select principal, request_id, waiters, clock_timestamp() as now,
+            select principal, request_id, waiters, clock_timestamp() as now, attempt, replica, claimed_at, token, lease_until,
                    lapses + case when lease_until = '-infinity' then 0 else 1 end as lapses
             from requests
             where principal = $1 and request_id = $2 and token = $3 and status = 'running'
@@ -195,6 +201,14 @@ pub(super) async fn take_over(
             where r.principal = lapsed.principal and r.request_id = lapsed.request_id
               and r.token = $3 and r.status = 'running'
             returning r.principal, r.request_id, r.status
+        ),
+        ended as (
+            insert into past_attempts (token, principal, request_id, attempt, replica, claimed_at, ended_at, ending)
+            select token, principal, request_id, attempt, lapsed.replica, claimed_at, now,
+                   case when lease_until = '-infinity' then 'handed back' else 'lapsed' end
+            from lapsed join taken using (principal, request_id)
+            where taken.status = 'running'
+            on conflict do nothing
         ),
         unlisted as (
             delete from unsettled u using taken

@@ -9,8 +9,11 @@ mod course;
 mod effect;
 mod flight;
 mod gauges;
+mod lately;
 mod lease;
 mod operator;
+mod overview;
+mod pulse;
 mod scan;
 mod settle;
 mod state;
@@ -32,6 +35,7 @@ use tracing::{Instrument, debug_span, warn};
 use self::batch::Batcher;
 use self::claim::{Look, look};
 use self::flight::{Flight, Seat};
+use self::lately::Lately;
 use self::lease::Leases;
 use self::tokens::Tokens;
 use self::wait::Waiters;
@@ -99,6 +103,7 @@ struct Store {
     /// As of the last scan; 0 when nothing is unsettled.
     oldest_running_ms: AtomicU64,
     hearing: Arc<Hearing>,
+    lately: Lately,
 }
 
 impl Store {
@@ -159,6 +164,7 @@ impl Ledger {
             waiters: Arc::clone(&waiters),
             oldest_running_ms: AtomicU64::new(0),
             hearing: Arc::clone(&hearing),
+            lately: Lately::default(),
         });
         let stop = CancellationToken::new();
         let background = TaskTracker::new();
@@ -195,6 +201,13 @@ impl Ledger {
     /// Brings a call to its verdict, or tells at `deadline` that it is still in progress. The work goes on when the future is
     /// dropped.
     pub async fn perform(self: &Arc<Self>, intent: Intent, deadline: Instant) -> Verdict {
+        let (request_id, operation) = (Arc::clone(&intent.key.request_id), intent.act.name());
+        let verdict = self.bring_to_verdict(intent, deadline).await;
+        self.store.lately.note(&request_id, operation, &verdict);
+        verdict
+    }
+
+    async fn bring_to_verdict(self: &Arc<Self>, intent: Intent, deadline: Instant) -> Verdict {
         if self.stop.is_cancelled() {
             // It was let in before the replica drained, and its body came after; nobody would renew or hand back its claim.
             return Verdict::HandedBack;

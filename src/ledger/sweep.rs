@@ -90,6 +90,7 @@ pub struct Swept {
 /// # Errors
 /// Postgres cannot be reached, or refuses the whole round.
 pub async fn sweep(database: &Database, keep_results: Duration, keep_keys: Duration) -> Result<Swept, DatabaseError> {
+    forget_past_attempts(database, keep_keys).await?;
     let mut lent = database.lend().await?;
     let statement = sqlx::query_as("select scrubbed, deleted, set_aside from sweep_requests($1, $2, $3, $4)")
         .bind(milliseconds(keep_results))
@@ -98,4 +99,20 @@ pub async fn sweep(database: &Database, keep_results: Duration, keep_keys: Durat
         .bind(ROUNDS);
     let answer = database.within("sweep", statement.fetch_one(lent.connection())).await;
     lent.answered(answer)
+}
+
+/// Forgets attempts that ended before anybody's key is kept; a few at a time, because nobody waits for it.
+async fn forget_past_attempts(database: &Database, keep_keys: Duration) -> Result<(), DatabaseError> {
+    const SQL: &str = "
+        delete from past_attempts where token in (
+            select token from past_attempts
+            where ended_at < clock_timestamp() - $1::bigint * interval '1 millisecond'
+            limit 10000
+            for update skip locked)";
+    let mut lent = database.lend().await?;
+    let statement = sqlx::query(SQL).bind(milliseconds(keep_keys));
+    let answer = database
+        .within("forget_past_attempts", statement.execute(lent.connection()))
+        .await;
+    lent.answered(answer).map(|_| ())
 }

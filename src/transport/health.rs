@@ -55,11 +55,7 @@ async fn ready(State(health): State<Health>) -> Response {
     let body: Value = json!({
         "ready": ready,
         "replica": &*health.replica,
-        "stage": match stage {
-            Stage::Starting => "starting",
-            Stage::Ready => "ready",
-            Stage::Draining => "draining",
-        },
+        "stage": stage.as_str(),
         "database": if reachable { "reachable" } else { "unreachable" },
         "listener": if health.ledger.is_listening() { "listening" } else { "polling" },
     });

@@ -1,6 +1,7 @@
 //! Transports turn bytes into a call and an outcome into bytes, and decide nothing.
 
 mod body;
+mod console;
 mod front;
 mod health;
 mod http;
