@@ -148,6 +148,8 @@ async fn help_names_every_knob_with_its_default_and_its_variable() {
         ("key-retention-hours", "720"),
         ("possible-duplicates", "true"),
         ("max-calls", "4096"),
+        ("limit-per-source-per-hour", "0"),
+        ("limit-global-per-hour", "0"),
         ("max-body-bytes", "1048576"),
         ("grace-ms", "10000"),
         ("allowed-hosts", "localhost,127.0.0.1,[::1]"),
@@ -156,6 +158,7 @@ async fn help_names_every_knob_with_its_default_and_its_variable() {
             "http://localhost:*,http://127.0.0.1:*,http://[::1]:*",
         ),
         ("insecure-allow-anonymous", ""),
+        ("hash-request-ids", "false"),
         ("log-format", "json"),
     ];
     for command in ["serve", "dev"] {

@@ -14,6 +14,7 @@ mod bench;
 mod claim_sql;
 mod cluster;
 mod config;
+mod console;
 mod contract;
 mod crash_points;
 mod deadline;

@@ -88,7 +88,11 @@ impl Lately {
         };
         match verdict {
             Verdict::Conflict => remember(&mut memory.conflicts, happening()),
-            Verdict::Settled { settled, replayed: false, .. } if settled.duplicate_of.is_some() => {
+            Verdict::Settled {
+                settled,
+                replayed: false,
+                ..
+            } if settled.duplicate_of.is_some() => {
                 remember(&mut memory.duplicates, happening());
             }
             _ => {}

@@ -55,6 +55,9 @@ async fn beat(ledger: &Ledger, instance: Uuid, stage: &str) -> Result<(), Databa
         .bind(count(store.waiters.len()))
         .bind(lately);
     let mut lent = store.database.lend().await?;
-    let answer = store.database.within("beat", statement.execute(lent.connection())).await;
+    let answer = store
+        .database
+        .within("beat", statement.execute(lent.connection()))
+        .await;
     lent.answered(answer).map(|_| ())
 }

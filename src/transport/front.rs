@@ -121,7 +121,7 @@ impl Front {
 }
 
 /// `allowed` without a port matches every port.
-fn host_matches(allowed: &str, host: &str) -> bool {
+pub fn host_matches(allowed: &str, host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,

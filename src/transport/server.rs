@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
+use super::console::{self, Console};
 use super::front::{Front, pass};
 use super::health::{self, Health};
 use super::{http, mcp};
@@ -79,7 +80,7 @@ impl Server {
 }
 
 impl Admin {
-    /// Answers /livez and /readyz.
+    /// Answers /livez, /readyz, /metrics and /console.
     ///
     /// # Errors
     /// The listener's own address cannot be read.
@@ -89,7 +90,11 @@ impl Admin {
             lifecycle: transports.lifecycle.clone(),
             ledger: Arc::clone(&transports.service.ledger),
             replica: Arc::clone(&transports.replica),
-        });
+        })
+        .merge(console::router(Console {
+            ledger: Arc::clone(&transports.service.ledger),
+            hosts: transports.config.allowed_hosts.clone().into(),
+        }));
         Ok(Self {
             address,
             health: tokio::spawn(async {

@@ -1,0 +1,179 @@
+//! The console: what an operator sees, in a real browser and as data, while a call is taken over.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::calls::{Answer, client, ticket};
+use crate::support::eventually;
+use crate::support::replica::Replica;
+use crate::support::scene::Scene;
+
+fn browser() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .flat_map(|folder| ["chromium", "chromium-browser", "google-chrome"].map(|name| folder.join(name)))
+        .find(|path| path.is_file())
+        .expect("a browser: install chromium (Debian: apt-get install chromium)")
+}
+
+/// What the page shows once it has loaded, as text.
+async fn seen(replica: &Replica, fragment: &str) -> String {
+    let profile = std::env::temp_dir().join(format!("console-{}", uuid::Uuid::new_v4()));
+    let output = tokio::process::Command::new(browser())
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ])
+        .arg("--disable-dev-shm-usage")
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(["--virtual-time-budget=3000", "--dump-dom"])
+        .arg(format!("http://{}/console{fragment}", replica.admin_address))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(crate::support::DEADLINE, output)
+        .await
+        .expect("the browser ends in time")
+        .expect("the browser runs");
+    let _ = std::fs::remove_dir_all(&profile);
+    let html = String::from_utf8_lossy(&output.stdout).into_owned();
+    let body = html.split("<script>").next().unwrap_or_default();
+    let body = body.split("</style>").last().unwrap_or_default();
+    let mut text = String::new();
+    // In a tag, and there in a quoted value, which may hold anything.
+    let (mut inside, mut quoted) = (false, false);
+    for character in body.chars() {
+        match character {
+            '"' if inside => quoted = !quoted,
+            '<' if !inside => inside = true,
+            '>' if inside && !quoted => {
+                inside = false;
+                text.push(' ');
+            }
+            other if !inside => text.push(other),
+            _ => {}
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+async fn state(replica: &Replica) -> Value {
+    replica.admin("/console/state").await.body
+}
+
+#[tokio::test]
+async fn the_page_shows_a_takeover_as_it_happens_and_the_request_with_both_its_attempts() {
+    let scene = Scene::new().await;
+    let a = scene
+        .replica()
+        .with("WORK_MS", 60_000)
+        .with("REPLICA_NAME", "first-house");
+    let a = a.ready().await;
+    let b = scene.replica().with("WORK_MS", 10).with("REPLICA_NAME", "second-house");
+    let b = b.ready().await;
+    let body = ticket("k-<b>taken</b>", "Taken over");
+    let first = a.http("POST", "/tickets", Some(&body));
+    let watch = async {
+        scene.until("k-<b>taken</b>", "running").await;
+        eventually("both replicas' rows are up to date", || async {
+            let state = state(&b).await;
+            let replicas = state["replicas"].as_array()?;
+            let ready = replicas.iter().filter(|replica| replica["stage"] == "ready");
+            let claims: u64 = replicas.iter().filter_map(|replica| replica["claims"].as_u64()).sum();
+            (ready.count() == 2 && claims == 1).then_some(())
+        })
+        .await;
+        let text = seen(&b, "#k-%3Cb%3Etaken%3C%2Fb%3E").await;
+        assert!(
+            text.contains("k-&lt;b&gt;taken&lt;/b&gt; create_ticket running"),
+            "{text}"
+        );
+        assert!(text.contains("Attempt 1 on first-house: running"), "{text}");
+        assert!(text.contains("first-house ready 1 0 heard"), "{text}");
+        a.strike();
+        b.create("k-<b>taken</b>", "Taken over").await
+    };
+    let (lost, answer) = tokio::join!(first, watch);
+    assert!(lost.is_err());
+    assert_eq!(answer.body["status"], "done", "{answer:?}");
+    let text = seen(&b, "#k-%3Cb%3Etaken%3C%2Fb%3E").await;
+    assert!(text.contains("Attempt 1 on first-house: lapsed"), "{text}");
+    assert!(text.contains("Attempt 2 on second-house: done"), "{text}");
+    assert!(text.contains("Everything is settled."), "{text}");
+    assert!(
+        text.contains("k-&lt;b&gt;taken&lt;/b&gt; 1 first-house lapsed"),
+        "{text}"
+    );
+    // Neither the title nor the body.
+    assert!(!text.contains("Taken over") && !text.contains("A body"), "{text}");
+}
+
+#[tokio::test]
+async fn the_page_shows_conflicts_possible_duplicates_rates_and_the_write_stop_of_all_replicas() {
+    let scene = Scene::new().await;
+    let [a, b] = scene.replicas().await;
+    a.create("k", "First").await;
+    assert_eq!(b.create("k", "Second").await.code(), "conflict");
+    let twin = b.create("k-2", "First").await;
+    assert_eq!(twin.body["possible_duplicate_of"]["request_id"], "k", "{twin:?}");
+    sqlx::query("select set_write_stop(true)")
+        .execute(&scene.sql)
+        .await
+        .expect("stops");
+    eventually("the other replica's page knows", || async {
+        let state = state(&a).await;
+        let has = |kind: &str, request_id: &str| {
+            state["replicas"].as_array().is_some_and(|replicas| {
+                replicas.iter().any(|replica| {
+                    let list = replica["lately"][kind].as_array();
+                    list.is_some_and(|list| list.iter().any(|entry| entry["request_id"] == request_id))
+                })
+            })
+        };
+        (has("conflicts", "k") && has("duplicates", "k-2")).then_some(())
+    })
+    .await;
+    let text = seen(&a, "").await;
+    assert!(text.contains("Writes are stopped."), "{text}");
+    assert!(text.contains("conflict 1 · done 2"), "{text}");
+}
+
+#[tokio::test]
+async fn the_console_is_told_only_to_an_address_or_an_allowed_name_and_reads_alone() {
+    let scene = Scene::new().await;
+    let a = scene.replica().ready().await;
+    for (host, status) in [("evil.example.org", 403), ("localhost", 200), ("127.0.0.1:1", 200)] {
+        let request = client()
+            .get(format!("http://{}/console/state", a.admin_address))
+            .header("host", host);
+        let answer = Answer::read(request.send().await.expect("an answer")).await;
+        assert_eq!(answer.status, status, "{host}: {answer:?}");
+    }
+    for path in ["/console", "/console/state", "/console/request?request_id=k"] {
+        let request = client().post(format!("http://{}{path}", a.admin_address));
+        assert_eq!(request.send().await.expect("an answer").status(), 405, "{path}");
+    }
+    for (query, status) in [
+        ("", 400),
+        ("?request_id=", 400),
+        ("?request_id=%00", 400),
+        ("?request_id=unknown", 200),
+    ] {
+        let answer = a.admin(&format!("/console/request{query}")).await;
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+    }
+    let page = a.admin("/console").await;
+    let policy = page.headers["content-security-policy"].to_str().expect("text");
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+}
