@@ -37,6 +37,7 @@ mod listener;
 mod load;
 mod locks;
 mod model;
+mod observability;
 mod official_clients;
 mod operator;
 mod outage;
