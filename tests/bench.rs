@@ -51,6 +51,8 @@ async fn a_bench_measures_every_cell_and_every_wait_that_it_names() {
         .iter()
         .any(|said| said.as_str().is_some_and(|said| said.contains("pgbench")));
     assert_eq!(unmeasured.len(), usize::from(without_pgbench), "{unmeasured:?}");
+    let never = report["never_measured"].as_array().map(Vec::len);
+    assert!(never > Some(0), "{report:#}");
     let mut wanted = vec![
         ("create_ticket, POSSIBLE_DUPLICATES=false", 64),
         ("replay of create_ticket", 64),

@@ -19,6 +19,7 @@ mod contract;
 mod crash_points;
 mod deadline;
 mod dev;
+mod disruptions;
 mod drain;
 mod duplicates;
 mod eras;

@@ -88,6 +88,7 @@ impl StopMode {
 #[derive(Debug)]
 pub struct PrivateCluster {
     server: Server,
+    ran_before: bool,
 }
 
 impl PrivateCluster {
@@ -121,8 +122,9 @@ impl PrivateCluster {
         if new {
             server.init().await?;
         }
+        let ran_before = server.postmaster().is_some();
         server.run().await?;
-        Ok(Self { server })
+        Ok(Self { server, ran_before })
     }
 
     /// Where a client connects: a URL for sqlx and for psql. The database need not exist yet;
@@ -138,6 +140,11 @@ impl PrivateCluster {
                 format!("postgres://postgres@localhost:{SOCKET_PORT}/{database}?host={socket}")
             }
         }
+    }
+
+    /// Whether `start` found a server running, left by an owner that was killed, or started by hand.
+    pub fn ran_before(&self) -> bool {
+        self.ran_before
     }
 
     /// The pid of the server's first process, or `None` if the server is down.

@@ -43,7 +43,7 @@ enum Command {
     Tools(tools::Arguments),
 }
 
-/// A sentence for whoever started the command, which then ends with status 1 (2 for unusable arguments).
+/// A sentence for whoever started the command, which then ends with status 1 (2 for unusable arguments, or one of its own).
 #[derive(Debug)]
 pub struct Failure {
     sentence: String,
@@ -56,6 +56,14 @@ impl Failure {
         Self {
             sentence: sentence.into(),
             status: 1,
+        }
+    }
+
+    /// The command ends with a status of its own.
+    pub fn with_status(status: u8, sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            status,
         }
     }
 

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use tokio::process::{Child, Command};
 
 use super::fleet::free_port;
+use super::reaper::Reaper;
 
 /// Which balancer stands before the replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +22,11 @@ pub enum Kind {
     None,
 }
 
+/// The largest body that goes through: a replica's MAX_BODY_BYTES.
+const LARGEST_BODY: usize = 1_048_576;
+/// HAProxy sends again only what its buffer holds, headers and its own bookkeeping included.
+const ROOM_FOR_HEADERS: usize = 131_072;
+
 impl Kind {
     /// The balancer's name and program.
     ///
@@ -29,16 +35,16 @@ impl Kind {
     pub fn look_for(self) -> Result<Option<(&'static str, PathBuf)>, String> {
         let nginx = || find("nginx").map(|program| ("nginx", program));
         let haproxy = || find("haproxy").map(|program| ("HAProxy", program));
-        let (wanted, found) = match self {
+        let (missing, package, found) = match self {
             Self::None => return Ok(None),
-            Self::Nginx => ("nginx is not", nginx()),
-            Self::Haproxy => ("HAProxy is not", haproxy()),
-            Self::Auto => ("neither nginx nor HAProxy is", nginx().or_else(haproxy)),
+            Self::Nginx => ("nginx is not", "nginx", nginx()),
+            Self::Haproxy => ("HAProxy is not", "haproxy", haproxy()),
+            Self::Auto => ("neither nginx nor HAProxy is", "nginx", nginx().or_else(haproxy)),
         };
         found.map(Some).ok_or_else(|| {
             format!(
-                "{wanted} installed: install it (Debian: apt-get install nginx), choose another one with --balancer, or let callers \
-                 choose a replica themselves with --balancer none."
+                "{missing} installed: install it (Debian: apt-get install {package}; macOS: brew install {package}), choose another one with \
+                 --balancer, or let callers choose a replica themselves with --balancer none."
             )
         })
     }
@@ -47,6 +53,7 @@ impl Kind {
 /// A running balancer.
 pub struct Balancer {
     child: Child,
+    reaper: Reaper,
     /// Its base URL.
     pub base: String,
     /// Its name and version.
@@ -61,7 +68,13 @@ impl Balancer {
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub async fn start(kind: Kind, folder: &Path, ports: &[u16], wait: Duration) -> Result<Option<Self>, String> {
+    pub async fn start(
+        kind: Kind,
+        folder: &Path,
+        ports: &[u16],
+        wait: Duration,
+        reaper: &Reaper,
+    ) -> Result<Option<Self>, String> {
         let Some((name, program)) = kind.look_for()? else {
             return Ok(None);
         };
@@ -93,10 +106,12 @@ impl Balancer {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("{name} could not be started: {error}"))?;
+        reaper.watch(child.id());
         let mut balancer = Self {
             child,
+            reaper: reaper.clone(),
             base: format!("http://127.0.0.1:{port}"),
-            about: name.to_owned(),
+            about: about(name, &program).await,
         };
         balancer.until_listening(port, folder).await?;
         Ok(Some(balancer))
@@ -125,7 +140,8 @@ impl Balancer {
 
     /// Stops it.
     pub async fn stop(mut self) {
-        if let Some(pid) = self.child.id() {
+        let group = self.child.id();
+        if let Some(pid) = group {
             // nginx's workers end with their master only when it is asked.
             let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
@@ -136,6 +152,19 @@ impl Balancer {
         {
             let _ = self.child.kill().await;
         }
+        self.reaper.forget(group);
+    }
+}
+
+/// The balancer's name and version, as it tells them.
+async fn about(name: &str, program: &Path) -> String {
+    let told = Command::new(program).arg("-v").stdin(Stdio::null()).output().await;
+    let told = told.map(|told| [told.stdout, told.stderr].concat()).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told);
+    let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
+    match told.split([' ', '/', '\n']).find(is_version) {
+        Some(version) => format!("{name} {version}"),
+        None => name.to_owned(),
     }
 }
 
@@ -171,8 +200,8 @@ http {{
     fastcgi_temp_path {folder}/nginx-unused;
     uwsgi_temp_path {folder}/nginx-unused;
     scgi_temp_path {folder}/nginx-unused;
-    client_max_body_size 2m;
-    client_body_buffer_size 2m;
+    client_max_body_size {LARGEST_BODY};
+    client_body_buffer_size {LARGEST_BODY};
     upstream replicas {{
 {servers}        keepalive 32;
     }}
@@ -201,20 +230,23 @@ fn haproxy(port: u16, ports: &[u16], timeout: Duration) -> String {
         .map(|(place, port)| format!("    server replica{} 127.0.0.1:{port}\n", place + 1))
         .collect();
     let timeout = timeout.as_secs();
+    let buffer = LARGEST_BODY + ROOM_FOR_HEADERS;
+    let again = TRIES - 1;
+    // Without health checks every server is always tried, as with nginx's max_fails=0.
     format!(
         "global
     maxconn 8192
-    tune.bufsize 1048576
+    tune.bufsize {buffer}
 defaults
     mode http
     timeout connect 2s
     timeout client {timeout}s
     timeout server {timeout}s
-    retries 1
+    retries {again}
     option redispatch 1
     retry-on conn-failure empty-response response-timeout 502
 frontend calls
-    bind 127.0.0.1:{port}
+    bind 127.0.0.1:{port} backlog 4096
     option http-buffer-request
     default_backend replicas
 backend replicas

@@ -31,6 +31,17 @@ pub struct Answer {
     pub retry_after: Duration,
 }
 
+/// What find_request answered.
+#[derive(Debug)]
+pub struct Found {
+    /// The HTTP status.
+    pub http: u16,
+    /// The request's status, an error's code, or `none`.
+    pub status: String,
+    /// The stored result.
+    pub result: Option<BTreeMap<String, Value>>,
+}
+
 /// Makes calls to one base URL.
 #[derive(Clone)]
 pub struct Client {
@@ -72,29 +83,32 @@ impl Client {
     pub async fn write(&self, way: Way, request: &str, write: &Write) -> Reply {
         let mut arguments = write.arguments.clone();
         arguments["request_id"] = json!(request);
-        self.call(way, write.tool, arguments).await
+        self.call(way, request, write.tool, arguments).await
     }
 
-    /// Asks find_request: its status and result.
-    pub async fn find(&self, request: &str) -> Option<(String, Option<BTreeMap<String, Value>>)> {
-        let answer = self
+    /// Asks find_request; `None` when the answer was lost.
+    pub async fn find(&self, request: &str) -> Option<Found> {
+        let asked = self
             .http
             .get(format!("{}/api/v1/requests", self.base))
             .query(&[("request_id", request)]);
-        let body: Value = answer.send().await.ok()?.json().await.ok()?;
-        let status = body["status"].as_str()?.to_owned();
-        Some((status, serde_json::from_value(body["result"].clone()).ok()))
+        let (http, body) = read(asked.send().await.ok()?).await.ok()?;
+        let status = body["status"].as_str().filter(|_| body["request_id"] == request);
+        Some(Found {
+            http,
+            status: status.or(body["error"]["code"].as_str()).unwrap_or("none").to_owned(),
+            result: serde_json::from_value(body["result"].clone()).ok(),
+        })
     }
 
-    /// Calls a tool.
-    pub async fn call(&self, way: Way, tool: &str, arguments: Value) -> Reply {
+    async fn call(&self, way: Way, request: &str, tool: &str, arguments: Value) -> Reply {
         let sent = match way {
             Way::Http => self.over_http(tool, arguments).await,
             Way::Modern => self.over_mcp(MODERN, tool, arguments).await,
             Way::Legacy => self.after_initialize(tool, arguments).await,
         };
         match sent {
-            Ok((status, body)) => Reply::Answer(understand(way, status, &body)),
+            Ok((status, body)) => Reply::Answer(understand(way, request, status, &body)),
             Err(error) => Reply::Lost(reason(&error)),
         }
     }
@@ -177,18 +191,25 @@ fn reason(error: &reqwest::Error) -> String {
 }
 
 /// Reads an answer as its caller would: by its own words, not by the server's types.
-fn understand(way: Way, status: u16, body: &Value) -> Answer {
-    let content = match way {
-        Way::Http => body,
-        Way::Modern | Way::Legacy => &body["result"]["structuredContent"],
+fn understand(way: Way, request: &str, status: u16, body: &Value) -> Answer {
+    let result = &body["result"];
+    let (content, garbled) = match way {
+        Way::Http => (body, false),
+        Way::Modern | Way::Legacy => (&result["structuredContent"], !says_one_thing(result)),
     };
     // A replica that is stopping answers MCP with a bare HTTP error.
-    let content = if content.is_null() { body } else { content };
-    let outcome = content["status"]
-        .as_str()
-        .filter(|_| content["request_id"].is_string())
-        .or_else(|| content["error"]["code"].as_str())
-        .unwrap_or("none");
+    let (content, garbled) = if content.is_null() {
+        (body, false)
+    } else {
+        (content, garbled)
+    };
+    let code = content["error"]["code"].as_str();
+    let outcome = match content["status"].as_str() {
+        _ if garbled => "garbled",
+        Some(_) if code.is_some() || content["request_id"] != request => "garbled",
+        Some(status) => status,
+        None => code.unwrap_or("none"),
+    };
     let mut result: Option<BTreeMap<String, Value>> = None;
     if outcome == "done" {
         let mut members: BTreeMap<String, Value> = serde_json::from_value(content.clone()).unwrap_or_default();
@@ -208,6 +229,16 @@ fn understand(way: Way, status: u16, body: &Value) -> Answer {
         result,
         retry_after: Duration::from_secs(retry_after),
     }
+}
+
+/// Whether a tool's result says the same in its text as in its structured content, and is marked as an error if it is one.
+fn says_one_thing(result: &Value) -> bool {
+    let content = &result["structuredContent"];
+    let text: Option<Value> = result["content"][0]["text"]
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok());
+    let is_error = result["isError"].as_bool().unwrap_or(false);
+    text.as_ref() == Some(content) && is_error == content["error"].is_object()
 }
 
 /// A client for the load test's own questions, such as whether a replica is ready.

@@ -10,8 +10,9 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::client::{Answer, Client, Reply};
+use super::client::{Answer, Client, Found, Reply};
 use super::history::{History, Record};
+use super::under_way::UnderWay;
 use super::workload::{Intent, Manner, Way, Write};
 
 /// How long a caller goes on repeating before it gives up; the checker says what that means.
@@ -27,8 +28,8 @@ pub struct Driver {
     pub history: Arc<History>,
     /// Raised when connections are cut after the request and before the answer.
     pub cuts: watch::Sender<u64>,
-    /// Calls made so far.
-    pub calls: AtomicU64,
+    /// The calls made so far, and which of them have no end yet.
+    pub calls: UnderWay,
     /// Calls whose client saw anything but an answer, without having left itself.
     pub visible: AtomicU64,
     /// Requests that had no final answer when their caller's patience ended.
@@ -127,7 +128,8 @@ impl Driver {
 
     /// Makes one call and notes it; with `leave`, the caller goes away after that time.
     pub async fn call(&self, way: Way, request: &str, write: &Write, why: &str, leave: Option<Duration>) -> Reply {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let begun = self.calls.begin();
+        let call = begun.number;
         let Some(client) = self.clients.get(call as usize % self.clients.len().max(1)) else {
             return Reply::Lost("there is nobody to call".to_owned());
         };
@@ -138,6 +140,8 @@ impl Driver {
             request: request.to_owned(),
             tool: write.tool.to_owned(),
             mark: write.mark.clone(),
+            ticket: write.ticket(),
+            body_sha256: write.body_sha256(),
             way: way.as_str().to_owned(),
             why: why.to_owned(),
         });
@@ -191,10 +195,11 @@ impl Driver {
         let Some(client) = self.clients.get(request.len() % self.clients.len().max(1)) else {
             return;
         };
-        if let Some((status, result)) = client.find(request).await {
+        if let Some(Found { http, status, result }) = client.find(request).await {
             self.history.write(&Record::Found {
                 at_us: self.history.now_us(),
                 request: request.to_owned(),
+                http,
                 status,
                 result,
             });

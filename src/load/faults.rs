@@ -50,6 +50,11 @@ impl Fault {
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
+    /// Whether it takes a replica away for a while and nothing else, as a deployment or a dying machine does.
+    pub fn is_disruption(self) -> bool {
+        matches!(self, Self::Kill | Self::Rolling)
+    }
+
     /// Whether it needs a Postgres that the load test may stop.
     pub fn needs_own_postgres(self) -> bool {
         matches!(self, Self::PgSmart | Self::PgImmediate)
@@ -67,6 +72,12 @@ pub struct Injector {
     pub faults: Vec<Fault>,
     /// Mean pause between two faults.
     pub every: Duration,
+    /// Whether a replica is disrupted only when no call suffers from the last disruption any more.
+    ///
+    /// A balancer asks one other replica. A call that lost one replica and waits for its lease on the next one is lost if
+    /// that one dies too, and nothing but time between two disruptions helps; a PodDisruptionBudget and a rolling update see
+    /// to it.
+    pub one_at_a_time: bool,
     /// The stage on which it happens.
     pub stage: Arc<Stage>,
     /// The callers, whose connections may be cut.
@@ -150,6 +161,7 @@ impl Injector {
                 replica.end(Duration::from_secs(30)).await;
                 self.restart(replica).await;
                 self.note(fault, &target, "end");
+                self.until_nobody_suffers().await;
             }
             return;
         }
@@ -169,6 +181,14 @@ impl Injector {
             self.restart(replica).await;
         }
         self.note(fault, &target, "end");
+        self.until_nobody_suffers().await;
+    }
+
+    /// Until all calls have ended that began before every replica was ready again: some of them are on their last try.
+    async fn until_nobody_suffers(&self) {
+        if self.one_at_a_time {
+            self.driver.calls.ended().await;
+        }
     }
 
     async fn restart(&self, replica: &super::fleet::Replica) {

@@ -13,6 +13,8 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
+use super::reaper::Reaper;
+
 /// How long a replica may take to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -26,6 +28,7 @@ pub struct Replica {
     database_url: String,
     settings: Vec<(String, String)>,
     log: PathBuf,
+    reaper: Reaper,
     child: Mutex<Option<Child>>,
 }
 
@@ -49,7 +52,13 @@ impl Replica {
     ///
     /// # Errors
     /// No port is free.
-    pub fn new(number: usize, folder: &Path, url: String, settings: &[(String, String)]) -> std::io::Result<Self> {
+    pub fn new(
+        number: usize,
+        folder: &Path,
+        url: String,
+        settings: &[(String, String)],
+        reaper: &Reaper,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             number,
             port: free_port()?,
@@ -57,6 +66,7 @@ impl Replica {
             database_url: url,
             settings: settings.to_vec(),
             log: folder.join(format!("replica-{number}.log")),
+            reaper: reaper.clone(),
             child: Mutex::new(None),
         })
     }
@@ -90,6 +100,7 @@ impl Replica {
             .kill_on_drop(true)
             .spawn()
             .map_err(say)?;
+        self.reaper.watch(child.id());
         *self.child.lock().await = Some(child);
         self.until_ready().await
     }
@@ -101,11 +112,14 @@ impl Replica {
                 return Ok(());
             }
             if let Some(child) = self.child.lock().await.as_mut()
+                && let group = child.id()
                 && let Ok(Some(status)) = child.try_wait()
             {
+                self.reaper.forget(group);
                 return Err(format!(
-                    "replica {} ended ({status}); see {}",
+                    "replica {} ended ({status}){}; see {}",
                     self.number,
+                    self.last_words(),
                     self.log.display()
                 ));
             }
@@ -116,6 +130,13 @@ impl Replica {
             self.number,
             self.log.display()
         ))
+    }
+
+    /// The sentence with which it ended, if there is one.
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let sentence = log.lines().rev().find_map(|line| line.strip_prefix("ticket-ledger: "));
+        sentence.map_or_else(String::new, |sentence| format!(": {sentence}"))
     }
 
     async fn is_ready(&self) -> bool {
@@ -146,11 +167,13 @@ impl Replica {
     /// Waits until it has ended; kills it when it does not.
     pub async fn end(&self, limit: Duration) {
         let mut child = self.child.lock().await;
+        let group = child.as_ref().and_then(Child::id);
         if let Some(running) = child.as_mut()
             && tokio::time::timeout(limit, running.wait()).await.is_err()
         {
             let _ = running.kill().await;
         }
+        self.reaper.forget(group);
         *child = None;
     }
 }

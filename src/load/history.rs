@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use tokio::time::Instant;
@@ -32,8 +32,12 @@ pub enum Record {
         work_ms: u64,
         /// How many replicas a balancer tries at most: each of them may let the caller wait.
         tries: u64,
-        /// Versions, for people.
+        /// Whether a replica was disrupted only when no call suffered from the last disruption any more.
+        one_at_a_time: bool,
+        /// What was tested, for people: versions, replicas, balancer, Postgres.
         about: String,
+        /// The command that makes the same workload and the same faults again.
+        again: String,
     },
     /// A call was sent.
     Invoked {
@@ -45,6 +49,10 @@ pub enum Record {
         tool: String,
         /// What tells these arguments from others under the same key: the title or body that is to appear, or the status.
         mark: String,
+        /// The ticket that is commented on or set.
+        ticket: Option<String>,
+        /// The SHA-256 of the body that was sent, in hex.
+        body_sha256: Option<String>,
         /// `http`, `mcp-2026-07-28` or `mcp-2025-06-18`.
         way: String,
         /// Why it was sent: first, duplicate, repeat, reuse, again.
@@ -55,7 +63,8 @@ pub enum Record {
         call: u64,
         at_us: u64,
         status: u16,
-        /// done, in_progress, or an error's code; `none` for an answer that is none (a balancer's page).
+        /// done, in_progress, or an error's code; `none` for an answer that is none (a balancer's page), `garbled` for one that
+        /// contradicts itself.
         outcome: String,
         replayed: Option<bool>,
         /// What the answer says was done, without what the ledger puts around it.
@@ -73,6 +82,9 @@ pub enum Record {
     Found {
         at_us: u64,
         request: String,
+        /// Of HTTP.
+        http: u16,
+        /// The request's, an error's code, or `none`.
         status: String,
         result: Option<BTreeMap<String, Value>>,
     },
@@ -100,19 +112,36 @@ pub enum Record {
 /// Writes a history.
 pub struct History {
     began: Instant,
-    file: Mutex<BufWriter<File>>,
+    /// Unbuffered: what happened is in the file, however this process ends.
+    file: Mutex<File>,
 }
 
 impl History {
-    /// Begins a history in this file.
+    /// Begins a history in this folder, beside those of earlier runs: the first is `history.jsonl`, the next
+    /// `history-2.jsonl`.
     ///
     /// # Errors
     /// The file cannot be made.
-    pub fn create(path: &Path) -> std::io::Result<Self> {
-        Ok(Self {
-            began: Instant::now(),
-            file: Mutex::new(BufWriter::new(File::create(path)?)),
-        })
+    pub fn create(folder: &Path) -> std::io::Result<(Self, PathBuf)> {
+        for number in 1.. {
+            let name = match number {
+                1 => "history.jsonl".to_owned(),
+                _ => format!("history-{number}.jsonl"),
+            };
+            let path = folder.join(name);
+            match File::create_new(&path) {
+                Ok(file) => {
+                    let history = Self {
+                        began: Instant::now(),
+                        file: Mutex::new(file),
+                    };
+                    return Ok((history, path));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(std::io::ErrorKind::AlreadyExists.into())
     }
 
     /// Microseconds since the run began.
@@ -128,11 +157,6 @@ impl History {
         if let Err(error) = file.write_all(&line) {
             eprintln!("ticket-ledger: the history cannot be written: {error}");
         }
-    }
-
-    /// Brings what is buffered to the file.
-    pub fn flush(&self) {
-        let _ = crate::unpoisoned(self.file.lock()).flush();
     }
 }
 

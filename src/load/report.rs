@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::check::Outcome;
 use super::history::Record;
-use super::summary::{Quantiles, Summary};
+use super::summary::{Quantiles, Summary, counted};
 
 /// One second of a run.
 #[derive(Default, Clone)]
@@ -45,7 +46,7 @@ svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 pub fn html(records: &[Record], summary: &Summary) -> String {
     let seconds = by_second(records);
     let faults = faults(records);
-    let good = summary.verdict.violations.is_empty();
+    let good = summary.outcome == Outcome::Held;
     let mut page = String::new();
     let _ = write!(
         page,
@@ -53,16 +54,14 @@ pub fn html(records: &[Record], summary: &Summary) -> String {
          <title>ticket-ledger load test</title><style>{STYLE}</style><h1>ticket-ledger load test</h1>\
          <p class=\"verdict {}\">{}</p>",
         if good { "good" } else { "bad" },
-        if good {
-            "No violation.".to_owned()
-        } else {
-            match summary.verdict.violations.len() {
-                1 => "1 violation.".to_owned(),
-                violations => format!("{violations} violations."),
-            }
+        match summary.outcome {
+            Outcome::Held => "No violation.".to_owned(),
+            Outcome::Broken => format!("{}.", counted(summary.verdict.violations.len() as u64, "violation")),
+            Outcome::Incomplete => "No violation so far, and the run did not come to its end.".to_owned(),
+            Outcome::Nothing => "Nothing to judge: no call was answered.".to_owned(),
         }
     );
-    if !good {
+    if summary.outcome == Outcome::Broken {
         violations(&mut page, summary);
     }
     page.push_str(&table(summary));
@@ -128,6 +127,7 @@ fn table(summary: &Summary) -> String {
     };
     let latency = &summary.latency_ms;
     let rows = [
+        ("Tested", escape(&summary.about)),
         ("Seed", summary.seed.to_string()),
         ("Calls", format!("{} in {:.1} s", summary.calls, summary.seconds)),
         ("Requests", summary.verdict.requests.to_string()),

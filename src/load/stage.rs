@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sqlx::{Connection, PgConnection};
+
+use super::address::with_password_as;
 use super::balancer::{Balancer, Kind};
 use super::fleet::Replica;
 use super::proxy::{Proxy, Upstream};
+use super::reaper::Reaper;
 use crate::cluster::{Options, PrivateCluster, StopMode};
 
 /// What is to be started.
@@ -44,6 +48,8 @@ pub struct Stage {
     pub lease: Duration,
     /// The base URLs that callers use.
     pub bases: Vec<String>,
+    /// Ends all of it when this process is killed.
+    reaper: Reaper,
 }
 
 /// The ledger's database on a private Postgres.
@@ -55,6 +61,8 @@ impl Stage {
     /// # Errors
     /// A sentence; what was started by then is stopped.
     pub async fn start(plan: &Plan) -> Result<Self, String> {
+        let private = plan.database_url.is_none() && plan.target.is_none();
+        let data = data_of(&plan.folder);
         let mut stage = Self {
             cluster: None,
             database_url: plan.database_url.clone().unwrap_or_default(),
@@ -63,6 +71,7 @@ impl Stage {
             balancer: None,
             lease: plan.lease,
             bases: Vec::new(),
+            reaper: Reaper::start(private.then_some(data.as_path()))?,
         };
         match stage.fill(plan).await {
             Ok(()) => Ok(stage),
@@ -89,14 +98,14 @@ impl Stage {
         crate::postgres::migrate(&self.database_url, Duration::from_secs(10))
             .await
             .map_err(|error| error.to_string())?;
-        let settings = settings(plan);
+        let settings = settings(plan.lease, plan.wait, plan.work);
         for number in 1..=plan.replicas {
             let (upstream, behind) = upstream_of(&self.database_url)?;
             let proxy = Proxy::start(upstream)
                 .await
                 .map_err(|error| format!("no port is free: {error}"))?;
             let url = behind.replace("PORT", &proxy.port.to_string());
-            let replica = Replica::new(number, &plan.folder, url, &settings)
+            let replica = Replica::new(number, &plan.folder, url, &settings, &self.reaper)
                 .map_err(|error| format!("no port is free: {error}"))?;
             self.proxies.push(proxy);
             self.replicas.push(replica);
@@ -105,12 +114,34 @@ impl Stage {
             replica.start().await?;
         }
         let ports: Vec<u16> = self.replicas.iter().map(|replica| replica.port).collect();
-        self.balancer = Balancer::start(plan.balancer, &plan.folder, &ports, plan.wait).await?;
+        self.balancer = Balancer::start(plan.balancer, &plan.folder, &ports, plan.wait, &self.reaper).await?;
         self.bases = match &self.balancer {
             Some(balancer) => vec![balancer.base.clone()],
             None => self.replicas.iter().map(Replica::base).collect(),
         };
         Ok(())
+    }
+
+    /// What is tested, for people.
+    pub async fn about(&self, target: Option<&str>) -> String {
+        let release = if cfg!(debug_assertions) { "" } else { " (release build)" };
+        let before = match &self.balancer {
+            Some(balancer) => format!("behind {}", balancer.about),
+            None => "without a balancer".to_owned(),
+        };
+        let tested = match (target, self.replicas.len()) {
+            (Some(target), _) => format!("the deployment at {}", with_password_as(target, None)),
+            (None, 1) => format!("1 replica {before}"),
+            (None, replicas) => format!("{replicas} replicas {before}"),
+        };
+        let postgres = match server_version(&self.database_url).await {
+            Ok(version) => format!("PostgreSQL {version}"),
+            Err(_) => "a Postgres that does not tell its version".to_owned(),
+        };
+        format!(
+            "ticket-ledger {}{release}, {tested}, {postgres}",
+            env!("CARGO_PKG_VERSION")
+        )
     }
 
     /// Stops everything that it started.
@@ -131,7 +162,28 @@ impl Stage {
         {
             eprintln!("ticket-ledger: {error}");
         }
+        self.reaper.dismiss();
     }
+}
+
+async fn server_version(url: &str) -> Result<String, sqlx::Error> {
+    let mut connection = PgConnection::connect(url).await?;
+    let version: String = sqlx::query_scalar("select split_part(current_setting('server_version'), ' ', 1)")
+        .fetch_one(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(version)
+}
+
+/// Where the private Postgres of a run's folder lies.
+fn cluster_of(folder: &Path) -> PathBuf {
+    folder.join("postgres")
+}
+
+/// Where it keeps its data, free of symlinks.
+pub fn data_of(folder: &Path) -> PathBuf {
+    let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    cluster_of(&folder).join("data")
 }
 
 /// A private Postgres in the run's folder, with the ledger's database.
@@ -154,7 +206,7 @@ pub async fn start_postgres_with(folder: &Path, settings: &[(&str, &str)]) -> Re
             .collect(),
         ..Options::default()
     };
-    let cluster = PrivateCluster::start(&folder.join("postgres"), &options)
+    let cluster = PrivateCluster::start(&cluster_of(folder), &options)
         .await
         .map_err(|error| error.to_string())?;
     crate::postgres::make_database(&cluster.database_url("postgres"), DATABASE)
@@ -163,21 +215,67 @@ pub async fn start_postgres_with(folder: &Path, settings: &[(&str, &str)]) -> Re
     Ok(cluster)
 }
 
-/// The URL of the database of a private Postgres.
-pub fn database_of(cluster: &PrivateCluster) -> String {
-    cluster.database_url(DATABASE)
+/// The private Postgres of a run that is over.
+pub struct Visited {
+    cluster: PrivateCluster,
+    /// None where it ran before: then it is left running, however this process ends.
+    reaper: Option<Reaper>,
 }
 
-fn settings(plan: &Plan) -> Vec<(String, String)> {
+impl Visited {
+    /// Starts it, unless it runs.
+    ///
+    /// # Errors
+    /// A sentence: there is none.
+    pub async fn start(folder: &Path) -> Result<Self, String> {
+        let data = data_of(folder);
+        if !data.join("PG_VERSION").is_file() {
+            return Err(format!(
+                "the tables of this run lay in {}, and there is no Postgres there any more. If the folder was moved, move it back; or \
+                 start a Postgres on its data and name it with --database-url.",
+                cluster_of(folder).display()
+            ));
+        }
+        let cluster = PrivateCluster::start(&cluster_of(folder), &Options::default())
+            .await
+            .map_err(|error| error.to_string())?;
+        let reaper = if cluster.ran_before() {
+            None
+        } else {
+            Some(Reaper::start(Some(&data))?)
+        };
+        Ok(Self { cluster, reaper })
+    }
+
+    /// The URL of the ledger's database.
+    pub fn database_url(&self) -> String {
+        self.cluster.database_url(DATABASE)
+    }
+
+    /// Leaves it as it was found.
+    ///
+    /// # Errors
+    /// A sentence: it does not stop.
+    pub async fn leave(self) -> Result<(), String> {
+        let Some(reaper) = self.reaper else {
+            return Ok(());
+        };
+        let stopped = self.cluster.stop(StopMode::Fast).await;
+        reaper.dismiss();
+        stopped.map_err(|error| error.to_string())
+    }
+}
+
+/// The replicas' settings, as environment variables.
+pub fn settings(lease: Duration, wait: Duration, work: Duration) -> Vec<(String, String)> {
     let ms = |span: Duration| span.as_millis().to_string();
     [
-        ("LEASE_MS", ms(plan.lease)),
-        ("WAIT_MS", ms(plan.wait)),
-        ("WORK_MS", ms(plan.work)),
-        ("WORK_LIMIT_MS", ms((plan.lease * 20).max(plan.work * 2))),
-        ("GRACE_MS", ms(plan.lease)),
+        ("LEASE_MS", ms(lease)),
+        ("WAIT_MS", ms(wait)),
+        ("WORK_MS", ms(work)),
+        ("WORK_LIMIT_MS", ms((lease * 20).max(work * 2))),
+        ("GRACE_MS", ms(lease)),
         ("POOL_SIZE", "8".to_owned()),
-        // Every title is the load test's own; looking for twins is measured elsewhere.
         ("LOG_FORMAT", "json".to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

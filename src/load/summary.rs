@@ -1,17 +1,25 @@
 //! A run in figures, from its history.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::check::{RULES, Verdict};
+use super::check::{Outcome, RULES, Verdict};
 use super::history::Record;
 
 /// The figures.
 #[derive(Debug, Serialize)]
 pub struct Summary {
+    /// What was tested: versions, replicas, balancer, Postgres.
+    pub about: String,
+    /// The history's file.
+    pub history: PathBuf,
     /// Makes the same workload again.
     pub seed: u64,
+    /// The command that makes the same workload and the same faults again.
+    pub again: String,
     /// From the first call to the last answer, in seconds.
     pub seconds: f64,
     pub calls: u64,
@@ -28,12 +36,16 @@ pub struct Summary {
     pub takeovers: i64,
     /// How often each fault was injected.
     pub faults: BTreeMap<String, u64>,
+    /// Whether the next one waited until no call suffered from the last.
+    pub one_at_a_time: bool,
     /// Calls that a fault made visible to their client: no answer, `unavailable`, or a balancer's page.
     pub visible: u64,
     /// Of answered calls, in milliseconds.
     pub latency_ms: Quantiles,
     /// Requests whose caller had no final answer when its patience ended.
     pub given_up: u64,
+    /// The verdict in a word.
+    pub outcome: Outcome,
     pub verdict: Verdict,
 }
 
@@ -65,9 +77,12 @@ impl Quantiles {
 
 impl Summary {
     /// Adds a history up.
-    pub fn of(records: &[Record], verdict: Verdict, takeovers: i64, given_up: u64) -> Self {
+    pub fn of(records: &[Record], verdict: Verdict, takeovers: i64, given_up: u64, history: PathBuf) -> Self {
         let mut summary = Self {
+            about: String::new(),
+            history,
             seed: 0,
+            again: String::new(),
             seconds: 0.0,
             calls: 0,
             answers: BTreeMap::new(),
@@ -77,9 +92,11 @@ impl Summary {
             joins: 0,
             takeovers,
             faults: BTreeMap::new(),
+            one_at_a_time: false,
             visible: 0,
             latency_ms: Quantiles::default(),
             given_up,
+            outcome: verdict.outcome(),
             verdict,
         };
         let mut invoked: HashMap<u64, (u64, &str)> = HashMap::new();
@@ -88,7 +105,18 @@ impl Summary {
         let mut durations = Vec::new();
         for record in records {
             match record {
-                Record::Start { seed, .. } => summary.seed = *seed,
+                Record::Start {
+                    seed,
+                    about,
+                    again,
+                    one_at_a_time,
+                    ..
+                } => {
+                    summary.seed = *seed;
+                    summary.one_at_a_time = *one_at_a_time;
+                    summary.about.clone_from(about);
+                    summary.again.clone_from(again);
+                }
                 Record::Invoked {
                     call, at_us, request, ..
                 } => {
@@ -135,9 +163,11 @@ impl Summary {
         summary.latency_ms = Quantiles::of(durations);
         summary
     }
+}
 
-    /// For a terminal.
-    pub fn print(&self) {
+/// For a terminal.
+impl Display for Summary {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let list = |counts: &BTreeMap<String, u64>| {
             let parts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
             if parts.is_empty() {
@@ -146,64 +176,89 @@ impl Summary {
                 parts.join(", ")
             }
         };
-        println!();
-        println!("seed        {}", self.seed);
-        println!(
+        writeln!(f, "\ntested      {}", self.about)?;
+        writeln!(f, "history     {}", self.history.display())?;
+        writeln!(f, "seed        {}", self.seed)?;
+        writeln!(
+            f,
             "calls       {} in {:.1} s, for {} requests",
             self.calls, self.seconds, self.verdict.requests
-        );
-        println!("answers     {}", list(&self.answers));
-        println!(
+        )?;
+        writeln!(f, "answers     {}", list(&self.answers))?;
+        writeln!(
+            f,
             "no answer   {} lost, {} whose caller left or was cut off",
             self.lost, self.left
-        );
-        println!(
+        )?;
+        writeln!(
+            f,
             "replays     {}, of which {} waited for the first answer",
             self.replays, self.joins
-        );
-        println!("takeovers   {}", self.takeovers);
-        println!("faults      {}", list(&self.faults));
-        println!(
-            "visible     {} calls whose client saw anything but an answer",
-            self.visible
-        );
+        )?;
+        writeln!(f, "takeovers   {}", self.takeovers)?;
+        let how = if self.one_at_a_time { ", one at a time" } else { "" };
+        writeln!(f, "faults      {}{how}", list(&self.faults))?;
+        writeln!(
+            f,
+            "visible     {} whose client saw anything but an answer",
+            counted(self.visible, "call")
+        )?;
         let latency = &self.latency_ms;
-        println!(
+        writeln!(
+            f,
             "latency     p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, longest {:.1} ms",
             latency.p50, latency.p90, latency.p99, latency.max
-        );
+        )?;
         if self.given_up > 0 {
-            println!("given up    {} requests without a final answer", self.given_up);
+            writeln!(
+                f,
+                "given up    {} without a final answer",
+                counted(self.given_up, "request")
+            )?;
         }
-        self.verdict.print();
+        write!(f, "\n{}", self.verdict)
     }
 }
 
-impl Verdict {
-    /// For a terminal: each violation with its request, then one line.
-    pub fn print(&self) {
+/// A number of things, in the singular if it is one.
+pub fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// For a terminal: each violation with its request, then one line.
+impl Display for Verdict {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         const MOST_SHOWN: usize = 50;
-        println!();
         for violation in self.violations.iter().take(MOST_SHOWN) {
-            println!("rule {}  {}: {}", violation.rule, violation.request, violation.found);
+            writeln!(f, "rule {}  {}: {}", violation.rule, violation.request, violation.found)?;
         }
         if self.violations.len() > MOST_SHOWN {
-            println!("… and {} more", self.violations.len() - MOST_SHOWN);
+            writeln!(f, "… and {} more", self.violations.len() - MOST_SHOWN)?;
         }
         if !self.complete {
-            println!("The history does not come to its end; what there is was judged.");
+            writeln!(f, "The history does not come to its end; what there is was judged.")?;
         }
-        if self.violations.is_empty() {
-            println!(
-                "VERDICT     no violation: {} requests, {} calls, {} effects",
-                self.requests, self.calls, self.effects
-            );
-        } else {
-            let mut broken: Vec<_> = self.violations.iter().map(|violation| violation.rule).collect();
-            broken.dedup();
-            println!("VERDICT     {} violations", self.violations.len());
-            for rule in broken {
-                println!("  rule {rule}: {}", RULES.get(rule.saturating_sub(1)).unwrap_or(&""));
+        match self.outcome() {
+            Outcome::Broken => {
+                let mut broken: Vec<_> = self.violations.iter().map(|violation| violation.rule).collect();
+                broken.dedup();
+                writeln!(f, "VERDICT     {}", counted(self.violations.len() as u64, "violation"))?;
+                for rule in broken {
+                    writeln!(f, "  rule {rule}: {}", RULES.get(rule.saturating_sub(1)).unwrap_or(&""))?;
+                }
+                Ok(())
+            }
+            Outcome::Nothing => writeln!(f, "VERDICT     nothing to judge: no call was answered"),
+            Outcome::Held | Outcome::Incomplete => {
+                let so_far = if self.complete { "" } else { " so far" };
+                writeln!(
+                    f,
+                    "VERDICT     no violation{so_far}: {}, {}, {}",
+                    counted(self.requests as u64, "request"),
+                    counted(self.calls as u64, "call"),
+                    counted(self.effects as u64, "effect")
+                )
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 /// How a call travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,19 @@ pub struct Write {
     pub arguments: Value,
     /// What tells these arguments from others under the same key.
     pub mark: String,
+}
+
+impl Write {
+    /// The ticket that it is about, unless it makes one.
+    pub fn ticket(&self) -> Option<String> {
+        self.arguments["ticket_id"].as_str().map(str::to_owned)
+    }
+
+    /// The SHA-256 of its body in hex, if it has one: what is found in the tables must be what was sent.
+    pub fn body_sha256(&self) -> Option<String> {
+        let digest = Sha256::digest(self.arguments["body"].as_str()?);
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
 }
 
 /// How the callers of one request behave.

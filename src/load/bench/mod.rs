@@ -24,6 +24,7 @@ use self::pgbench::Pgbench;
 use self::table::Tally;
 use self::waits::{joins, takeovers};
 use super::fleet::Replica;
+use super::reaper::Reaper;
 use super::stage::DATABASE;
 use super::summary::Quantiles;
 use crate::cluster::{PrivateCluster, StopMode};
@@ -66,18 +67,20 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Report, St
         .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
     let folder = std::path::absolute(&options.folder).map_err(|error| error.to_string())?;
     // pgbench opens 256 connections of its own while the replicas keep theirs.
+    let reaper = Reaper::start(Some(&super::stage::data_of(&folder)))?;
     let cluster = super::stage::start_postgres_with(&folder, &[("max_connections", "400")]).await?;
     let url = cluster.database_url(DATABASE);
     let mut bench = Bench {
         tally: Tally::default(),
         span: Duration::from_secs(options.seconds),
-        bar: super::progress_bar(options.steps(), options.progress),
+        bar: super::drive::progress_bar(options.steps(), options.progress),
         options,
         postmaster: cluster.postmaster_pid().unwrap_or_default(),
         connecting: BTreeMap::new(),
         folder,
         url,
         replicas: Vec::new(),
+        reaper: reaper.clone(),
     };
     let measured = tokio::select! {
         measured = bench.measure(cluster.bindir()) => measured,
@@ -87,6 +90,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Report, St
     bench.stop_replicas().await;
     let report = measured.map(|()| bench.tally.report(&bench.options, cluster.major()));
     stop_postgres(cluster).await;
+    reaper.dismiss();
     report
 }
 
@@ -112,6 +116,7 @@ struct Bench {
     /// What connecting costs pgbench: processor time and rows, by connections.
     connecting: BTreeMap<usize, (u64, f64)>,
     replicas: Vec<Replica>,
+    reaper: Reaper,
     tally: Tally,
     bar: ProgressBar,
 }
@@ -135,14 +140,14 @@ impl Bench {
                 .set_message(format!("round {} of {}", round + 1, self.options.rounds));
             for connections in CONNECTIONS {
                 self.plain(pgbench.as_ref(), connections).await;
-                let sample = self.call(table::CREATE, usual, connections, Keys::Fresh).await?;
+                let sample = self.call(table::CREATE, usual, connections, Keys::Fresh).await;
                 if connections == USUAL && settled.is_empty() {
                     settled = sample.into_iter().take(REPLAYED).collect();
                 }
                 if connections == USUAL {
-                    self.call(table::CREATE_BLIND, blind, USUAL, Keys::Fresh).await?;
+                    self.call(table::CREATE_BLIND, blind, USUAL, Keys::Fresh).await;
                     let again = Keys::Replayed(Arc::from(settled.as_slice()));
-                    self.call(table::REPLAY, usual, USUAL, again).await?;
+                    self.call(table::REPLAY, usual, USUAL, again).await;
                 }
             }
         }
@@ -188,21 +193,24 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures a cell, and returns the request_ids that were answered.
-    async fn call(
-        &mut self,
-        what: &'static str,
-        port: u16,
-        connections: usize,
-        keys: Keys,
-    ) -> Result<Vec<Uuid>, String> {
+    /// Measures a cell, and returns the request_ids that were answered; says why it cannot.
+    async fn call(&mut self, what: &'static str, port: u16, connections: usize, keys: Keys) -> Vec<Uuid> {
         let before = self.used_us(Some(port)).await;
+        let sample = call_for(port, connections, self.span, keys).await;
+        self.bar.inc(1);
         let Sample {
             per_second,
             took_us,
             client_us,
             keys,
-        } = call_for(port, connections, self.span, keys).await?;
+        } = match sample {
+            Ok(sample) => sample,
+            Err(reason) => {
+                self.tally
+                    .could_not(&format!("{what} at {connections} connections"), reason);
+                return Vec::new();
+            }
+        };
         let used = self
             .used_us(Some(port))
             .await
@@ -210,8 +218,7 @@ impl Bench {
             .map(|(now, before)| now - before + client_us);
         let cost_us = used.map(|used| used as f64 / took_us.len().max(1) as f64);
         self.tally.note(what, connections, per_second, took_us, cost_us);
-        self.bar.inc(1);
-        Ok(keys)
+        keys
     }
 
     /// Processor time so far, in microseconds: of Postgres, of pgbench, and of the replica on `port`.
@@ -279,7 +286,7 @@ impl Bench {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
         );
         let number = name.parse().unwrap_or_default();
-        let replica = Replica::new(number, &self.folder, self.url.clone(), &all)
+        let replica = Replica::new(number, &self.folder, self.url.clone(), &all, &self.reaper)
             .map_err(|error| format!("no port is free: {error}"))?;
         replica.start().await?;
         let port = replica.port;

@@ -1,5 +1,7 @@
 //! What a bench measured, as a table and as JSON.
 
+use std::fmt::{self, Display, Formatter};
+
 use serde::Serialize;
 
 use super::Options;
@@ -19,6 +21,14 @@ const NOTES: [&str; 5] = [
      depends on who else uses the machine; calls/s do.",
     "Joins and takeovers compare a moment by the database's clock, stamped before its commit, with one by this program's; \
      both read this machine's.",
+];
+
+/// What one machine and one tool cannot show.
+const NEVER_MEASURED: [&str; 4] = [
+    "a network between client, service and Postgres, TLS, a balancer",
+    "several replicas under load at once (each cell calls one of them)",
+    "a Postgres that replicates, or whose data does not fit into its memory",
+    "other tools than create_ticket, and larger bodies than an ordinary ticket's",
 ];
 
 /// Everything measured.
@@ -43,6 +53,8 @@ pub struct Report {
     pub beyond_lease_ms: Option<Many>,
     /// What could not be measured, and why.
     pub unmeasured: Vec<String>,
+    /// What no run of this measures.
+    pub never_measured: Vec<&'static str>,
     pub notes: Vec<&'static str>,
 }
 
@@ -149,6 +161,12 @@ impl Tally {
 
     /// The table.
     pub fn report(&mut self, options: &Options, postgres: u32) -> Report {
+        if !self.cells.is_empty() && self.cells.iter().all(|cell| cell.costs_us.is_empty()) {
+            self.could_not(
+                "processor time, and ratios of it",
+                "this system has no /proc".to_owned(),
+            );
+        }
         let cells = self
             .cells
             .iter()
@@ -182,6 +200,7 @@ impl Tally {
             takeovers_ms: self.takeovers.take(),
             beyond_lease_ms: self.beyond_lease.take(),
             unmeasured: std::mem::take(&mut self.unmeasured),
+            never_measured: NEVER_MEASURED.to_vec(),
             notes: NOTES.to_vec(),
         }
     }
@@ -200,24 +219,27 @@ fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(lower, upper)
 }
 
-impl Report {
-    /// For a terminal.
-    pub fn print(&self) {
-        println!(
+/// For a terminal.
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
             "ticket-ledger {}, PostgreSQL {}, {} processors; {} rounds of {} s\n",
             self.version, self.postgres, self.processors, self.rounds, self.seconds
-        );
-        println!(
+        )?;
+        writeln!(
+            f,
             "{:<42} {:>11} {:>8} {:>10} {:>7} {:>10} {:>7} {:>7}",
             "", "connections", "calls/s", "to pgbench", "CPU us", "to pgbench", "p50 ms", "p99 ms"
-        );
+        )?;
         let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x"));
         for cell in &self.cells {
             let latency = |of: fn(&Quantiles) -> f64| {
                 let known = cell.latency_ms.as_ref().map(|latency| format!("{:.1}", of(latency)));
                 known.unwrap_or_else(|| "-".to_owned())
             };
-            println!(
+            writeln!(
+                f,
                 "{:<42} {:>11} {:>8.0} {:>10} {:>7} {:>10} {:>7} {:>7}",
                 cell.what,
                 cell.connections,
@@ -227,33 +249,39 @@ impl Report {
                 times(cell.cpu_to_pgbench),
                 latency(|latency| latency.p50),
                 latency(|latency| latency.p99),
-            );
+            )?;
         }
-        println!();
-        println!(
+        writeln!(f)?;
+        writeln!(
+            f,
             "Looking for possible duplicates, to not looking, at {} connections: {} the calls/s, {} the CPU.",
             super::USUAL,
             times(self.duplicates_ratio),
             times(self.duplicates_cpu_ratio)
-        );
+        )?;
         for (what, waited) in [
             ("Join on another replica, from the settlement", &self.joins_ms),
             ("Takeover, from SIGKILL", &self.takeovers_ms),
             ("Takeover, beyond lease and work", &self.beyond_lease_ms),
         ] {
             if let Some(Many { samples, quantiles }) = waited {
-                println!(
+                writeln!(
+                    f,
                     "{what}: p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, of {samples}.",
                     quantiles.p50, quantiles.p99, quantiles.max
-                );
+                )?;
             }
         }
-        println!();
+        writeln!(f)?;
         for sentence in &self.unmeasured {
-            println!("Not measured: {sentence}.");
+            writeln!(f, "Not measured: {sentence}.")?;
+        }
+        for sentence in &self.never_measured {
+            writeln!(f, "Not measured, ever: {sentence}.")?;
         }
         for note in &self.notes {
-            println!("{note}");
+            writeln!(f, "{note}")?;
         }
+        Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Checker, SLACK_US, Told};
+use super::told::Told;
+use super::{Checker, SLACK_US};
 use crate::load::history::Record;
 
 /// How long a waiter may wait after somebody was told done: a notification takes no time, the poll behind it 2 s.

@@ -8,6 +8,7 @@ use sqlx::{Connection, PgConnection};
 #[derive(Debug, sqlx::FromRow)]
 pub(super) struct Row {
     pub request_id: String,
+    pub operation: String,
     pub status: String,
     pub result: Option<String>,
 }
@@ -19,6 +20,12 @@ pub(super) struct Effect {
     pub id: String,
     /// The text that carries the mark of the arguments.
     pub text: String,
+    /// The SHA-256 of its body, in hex.
+    pub body_sha256: String,
+    /// Of a comment: its ticket.
+    pub ticket: Option<String>,
+    /// Of a ticket: the status that it has now.
+    pub status: Option<String>,
 }
 
 impl Effect {
@@ -48,15 +55,19 @@ impl Tables {
         sqlx::raw_sql("begin transaction isolation level repeatable read read only")
             .execute(&mut connection)
             .await?;
-        let rows: Vec<Row> =
-            sqlx::query_as("select request_id, status, result from requests where starts_with(request_id, $1)")
-                .bind(run)
-                .fetch_all(&mut connection)
-                .await?;
+        let rows: Vec<Row> = sqlx::query_as(
+            "select request_id, operation, status, result from requests where starts_with(request_id, $1)",
+        )
+        .bind(run)
+        .fetch_all(&mut connection)
+        .await?;
         let effects: Vec<Effect> = sqlx::query_as(
-            "select request_id, ticket_id as id, title as text from tickets where starts_with(request_id, $1)
+            "select request_id, ticket_id as id, title as text, encode(sha256(convert_to(body, 'UTF8')), 'hex') as body_sha256,
+                    null as ticket, ticket_status as status
+             from tickets where starts_with(request_id, $1)
              union all
-             select request_id, comment_id, left(body, 200) from comments where starts_with(request_id, $1)",
+             select request_id, comment_id, left(body, 200), encode(sha256(convert_to(body, 'UTF8')), 'hex'), ticket_id, null
+             from comments where starts_with(request_id, $1)",
         )
         .bind(run)
         .fetch_all(&mut connection)
