@@ -55,6 +55,11 @@ pub struct Config {
     #[arg(long, env = "POOL_SIZE", default_value_t = 10)]
     pub pool_size: usize,
 
+    /// The most replicas that run at once, those of a rolling update included; start warns when the server has too few
+    /// connections for all of them
+    #[arg(long, env = "MAX_REPLICAS", default_value_t = 1)]
+    pub max_replicas: usize,
+
     /// This replica's name in rows and logs, for people; nothing is decided by it [default: made from the process id]
     #[arg(long, env = "REPLICA_NAME")]
     pub replica_name: Option<String>,
@@ -175,6 +180,10 @@ impl Config {
                 "POOL_SIZE is {}: a pool must hold 1 to 1000 connections.",
                 self.pool_size
             ),
+        );
+        refuse(
+            !(1..=10_000).contains(&self.max_replicas),
+            format!("MAX_REPLICAS is {}: it must be 1 to 10000.", self.max_replicas),
         );
         refuse(
             self.result_retention_hours < 1,

@@ -1,7 +1,8 @@
-//! /livez and /readyz.
+//! /livez and /readyz, and the command that asks for them.
 
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio::process::Command;
 
 use crate::support::cluster::TestCluster;
 use crate::support::eventually;
@@ -99,4 +100,56 @@ async fn of_two_replicas_that_wait_with_one_address_the_second_is_told_that_it_i
     })
     .await;
     assert_eq!(one.create("once", "Once").await.status, 201);
+}
+
+/// `ticket-ledger healthcheck`: its exit status and what it says.
+async fn healthcheck(admin_addr: &str, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
+        .arg("healthcheck")
+        .args(arguments)
+        .env("ADMIN_ADDR", admin_addr)
+        // A proxy that leads nowhere: this machine is asked without one.
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .output()
+        .await
+        .expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).expect("text");
+    (output.status.code().expect("a status"), said)
+}
+
+#[tokio::test]
+async fn the_healthcheck_tells_by_its_exit_status_whether_the_replica_takes_calls() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::before(TestCluster::shared()).await;
+    let replica = Start::on(&proxy.url(&scene.url))
+        .with("ADMIN_ADDR", "0.0.0.0:0")
+        .ready()
+        .await;
+    // As it stands in the environment of a container: an address that only a server can use.
+    let address = replica.admin_address.clone();
+    assert!(address.starts_with("0.0.0.0:"), "{address}");
+    let ready = (0, "The replica takes calls.\n".to_owned());
+    assert_eq!(healthcheck(&address, &[]).await, ready);
+    proxy.down();
+    let (status, said) = eventually("it is not ready", || async {
+        let asked = healthcheck(&address, &[]).await;
+        (asked.0 != 0).then_some(asked)
+    })
+    .await;
+    let sentence = "ticket-ledger: the replica does not take calls (stage: ready, database: unreachable).\n";
+    assert_eq!((status, said.as_str()), (1, sentence));
+    let lives = (0, "The replica runs.\n".to_owned());
+    assert_eq!(healthcheck(&address, &["--live"]).await, lives);
+    replica.kill().await;
+    for arguments in [&[][..], &["--live"]] {
+        let (status, said) = healthcheck(&address, arguments).await;
+        assert!(
+            status == 1 && said.contains("nothing answers at http://127.0.0.1:"),
+            "{said}"
+        );
+    }
+    let stranger = Start::on(&scene.url).ready().await;
+    let (status, said) = healthcheck(&stranger.address, &[]).await;
+    assert!(status == 1 && said.contains("something else listens there"), "{said}");
 }

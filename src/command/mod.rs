@@ -2,6 +2,7 @@
 
 mod admin;
 mod dev;
+mod healthcheck;
 mod load;
 mod migrate;
 mod serve;
@@ -35,6 +36,8 @@ enum Command {
     Serve(serve::Arguments),
     /// Brings the schema up to date; safe to run from several places
     Migrate(migrate::Arguments),
+    /// Asks the replica on this machine whether it takes calls; exits with 1 if it does not
+    Healthcheck(healthcheck::Arguments),
     /// What an operator does by hand
     Admin(admin::Arguments),
     /// Proof under fire: replicas, a balancer, clients and faults, and a check of the whole history
@@ -88,6 +91,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Dev(arguments) => dev::run(arguments).await,
         Command::Serve(arguments) => serve::run(arguments).await,
         Command::Migrate(arguments) => migrate::run(arguments).await,
+        Command::Healthcheck(arguments) => healthcheck::run(arguments).await,
         Command::Admin(arguments) => admin::run(arguments).await,
         Command::Load(arguments) => load::run(arguments).await,
         Command::Tools(arguments) => tools::run(arguments).await,

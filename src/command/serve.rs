@@ -16,7 +16,7 @@ use crate::ledger::{Ledger, Setup};
 use crate::lifecycle::{Lifecycle, Stage, termination};
 use crate::operation::registry::Registry;
 use crate::operation::run::Service;
-use crate::postgres::{Database, Reach, SchemaState, free_connections, schema_state};
+use crate::postgres::{Connections, Database, Reach, SchemaState, connections, schema_state};
 use crate::telemetry::Telemetry;
 use crate::transport::{Admin, Server, Transports};
 
@@ -128,7 +128,7 @@ impl<'a> Replica<'a> {
         tokio::select! {
             () = stop.cancelled() => {}
             () = wait_for_schema(&database) => {
-                check_budget(&database, config.pool_size).await;
+                check_budget(&database, config).await;
                 server = take_calls(&transports, self.calls).map(Some);
                 if let Ok(Some(server)) = &server {
                     info!(replica = config.replica(), %address, "ready");
@@ -233,16 +233,36 @@ async fn wait_for_schema(database: &Database) {
     }
 }
 
-/// Warns when this replica's connections do not fit into what the server has left.
-async fn check_budget(database: &Database, pool_size: usize) {
-    let wanted = i64::try_from(pool_size).unwrap_or(i64::MAX).saturating_add(2);
-    match free_connections(database).await {
-        Ok(free) if free < wanted => warn!(
-            wanted,
+/// Connections of a replica outside its pool: one listens, one renews leases.
+const OUTSIDE_THE_POOL: usize = 2;
+
+/// Warns when the connections of all replicas do not fit into what the server allows, or this replica's into what it has left.
+async fn check_budget(database: &Database, config: &Config) {
+    let own = config.pool_size.saturating_add(OUTSIDE_THE_POOL);
+    let wanted = |replicas: usize| i64::try_from(own.saturating_mul(replicas)).unwrap_or(i64::MAX);
+    let Connections { allowed, free } = match connections(database).await {
+        Ok(counted) => counted,
+        Err(error) => {
+            warn!(%error, "the connection budget could not be checked");
+            return;
+        }
+    };
+    let all = wanted(config.max_replicas);
+    if all > allowed {
+        warn!(
+            wanted = all,
+            allowed,
+            max_replicas = config.max_replicas,
+            pool_size = config.pool_size,
+            "MAX_REPLICAS x (POOL_SIZE + 2) connections are more than the server allows; the last replicas would find none and \
+             answer unavailable. Lower one of the two, or raise max_connections"
+        );
+    }
+    if wanted(1) > free {
+        warn!(
+            wanted = wanted(1),
             free,
             "the server has fewer connections left than this replica may open; lower POOL_SIZE or raise max_connections"
-        ),
-        Ok(_) => {}
-        Err(error) => warn!(%error, "the connection budget could not be checked"),
+        );
     }
 }

@@ -9,5 +9,5 @@ mod reach;
 pub use error::DatabaseError;
 pub use listen::{CHANNEL, Heard, Hearing, listen};
 pub use migrations::{SchemaState, make_database, migrate, schema_state};
-pub use pool::{Database, Lent, PoolUse, Settings, connect_options, free_connections};
+pub use pool::{Connections, Database, Lent, PoolUse, Settings, connect_options, connections};
 pub use reach::Reach;

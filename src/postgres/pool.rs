@@ -248,18 +248,38 @@ fn session_settings(settings: &Settings) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How many connections the server has left for others than superusers.
+/// The server's connections, as far as this program may use them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// How many there are, without those that are kept for superusers; less if this role or database has a limit.
+    pub allowed: i64,
+    /// How many of them nobody uses now.
+    pub free: i64,
+}
+
+/// Counts the server's connections.
 ///
 /// # Errors
 /// The server cannot be reached.
-pub async fn free_connections(database: &Database) -> Result<i64, DatabaseError> {
+pub async fn connections(database: &Database) -> Result<Connections, DatabaseError> {
+    // A role that owns nothing is not told what kind of session another role's is, but in which database it is.
     const SQL: &str = "
-        select current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
-               - (select count(*) from pg_stat_activity where backend_type = 'client backend')";
+        with server as (
+            select current_setting('max_connections')::bigint
+                   - current_setting('superuser_reserved_connections')::bigint
+                   - coalesce(current_setting('reserved_connections', true), '0')::bigint as allowed,
+                   (select count(*) from pg_stat_activity
+                    where datid is not null and coalesce(backend_type, 'client backend') = 'client backend') as used)
+        select least(allowed,
+                     (select nullif(rolconnlimit, -1) from pg_roles where rolname = current_user),
+                     (select nullif(datconnlimit, -1) from pg_database where datname = current_database())),
+               allowed - used
+        from server";
     let mut lent = database.lend().await?;
-    let statement = sqlx::query_scalar(SQL);
+    let statement = sqlx::query_as(SQL);
     let answer = database
-        .within("free_connections", statement.fetch_one(lent.connection()))
+        .within("connections", statement.fetch_one(lent.connection()))
         .await;
-    lent.answered(answer)
+    let (allowed, free) = lent.answered(answer)?;
+    Ok(Connections { allowed, free })
 }

@@ -26,7 +26,7 @@ impl TestCluster {
         &SHARED
     }
 
-    /// One that a test may stop, restart and kill, with settings of its own.
+    /// One that a test may stop, restart and kill, with settings of its own; with a `port` it is reached by TCP.
     pub async fn own(settings: &[(&str, &str)]) -> Self {
         let settings = settings
             .iter()
@@ -77,7 +77,9 @@ fn start_in_a_thread(settings: Vec<(String, String)>) -> TestCluster {
 async fn start(settings: Vec<(String, String)>) -> TestCluster {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("ticket-ledger-test-{}-{number}", std::process::id()));
+    let port = settings.iter().find(|(name, _)| name == "port");
     let options = Options {
+        port: port.map(|(_, port)| port.parse().expect("a port")),
         settings,
         // Another server than the machine's newest, for instance to try another major version.
         bindir: std::env::var_os("PG_BINDIR").map(PathBuf::from),
