@@ -12,9 +12,12 @@ impl Answer<'_> {
             ("in_progress", true) => &[202],
             ("conflict" | "failed", true) => &[409],
             ("unavailable", true) => &[502, 503],
+            // Of a deployment that has limits, or whose operator has stopped writes.
+            ("rate_limited", true) => &[429],
+            ("writes_disabled", true) => &[503],
             // A tool's result, but for a replica that is stopping.
             ("unavailable", false) => &[200, 502],
-            ("in_progress" | "conflict" | "failed", false) => &[200],
+            ("in_progress" | "conflict" | "failed" | "rate_limited" | "writes_disabled", false) => &[200],
             // A page of the balancer's own.
             ("none", _) if balanced => &[502, 503],
             _ => {

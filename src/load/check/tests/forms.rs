@@ -142,6 +142,8 @@ fn rule_7_answers_that_the_service_has_by_every_way() {
         ("http", 502, "unavailable"),
         ("http", 503, "unavailable"),
         ("http", 409, "failed"),
+        ("http", 429, "rate_limited"),
+        ("http", 503, "writes_disabled"),
         ("http", 502, "none"),
         (MCP, 200, "in_progress"),
         (MCP, 200, "unavailable"),
