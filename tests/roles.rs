@@ -132,6 +132,15 @@ async fn the_application_role_serves_and_can_change_nothing_but_rows() {
             .unwrap_or_default();
         assert_eq!(code, "42501", "{statement}: {refused}");
     }
+    // A second role takes the first one's place while its password is changed.
+    let url = roles.app_url.replacen("ticket_ledger@", "ticket_ledger_2@", 1);
+    let administrator = roles.cluster.cluster.database_url("postgres");
+    let mut super_user = PgConnection::connect(&administrator).await.expect("connects");
+    sqlx::raw_sql("create role ticket_ledger_2 login in role ticket_ledger")
+        .execute(&mut super_user)
+        .await
+        .expect("a second role");
+    use_it(&Start::on(&url).ready().await).await;
     let (migrated, said) = migrate(&roles.app_url).await;
     assert!(!migrated && said.contains("permission denied"), "{said}");
     let mut owner = PgConnection::connect(&roles.owner_url).await.expect("connects");
