@@ -274,6 +274,7 @@ const LISTED: &[(&str, &[&str])] = &[
             ".yaml",
             ".conf",
             ".env",
+            ".json",
             ".sql",
             ".md",
             "Dockerfile",
