@@ -5,6 +5,7 @@ mod dev;
 mod load;
 mod migrate;
 mod serve;
+mod tokens;
 mod tools;
 
 use std::process::ExitCode;
@@ -12,9 +13,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::LogFormat;
-
-/// The one principal while nobody is asked who they are.
-pub const ANONYMOUS: &str = "anonymous";
 
 /// An AI agent's write, called twice, happens once.
 #[derive(Debug, Parser)]
