@@ -10,6 +10,12 @@ use clap::{Args, ValueEnum};
 use crate::ledger::Limits;
 use crate::operation::Toolset;
 
+pub mod access;
+pub mod wire;
+
+use self::access::Access;
+use self::wire::Wire;
+
 /// How logs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -118,9 +124,15 @@ pub struct Config {
     )]
     pub allowed_origins: Vec<String>,
 
-    /// Listen beyond loopback although nobody is asked who they are
-    #[arg(long, env = "INSECURE_ALLOW_ANONYMOUS", default_value_t = false)]
-    pub insecure_allow_anonymous: bool,
+    /// Where callers reach this service from outside, such as https://tickets.example.org; without a path
+    #[arg(long, env = "PUBLIC_URL")]
+    pub public_url: Option<String>,
+
+    #[command(flatten)]
+    pub access: Access,
+
+    #[command(flatten)]
+    pub wire: Wire,
 
     /// Traces carry a hash in the place of each request_id
     #[arg(long, env = "HASH_REQUEST_IDS", default_value_t = false, action = clap::ArgAction::Set)]
@@ -138,6 +150,22 @@ pub struct Findings {
     pub errors: Vec<String>,
     /// Reasons to think again.
     pub warnings: Vec<String>,
+}
+
+impl Findings {
+    /// A reason not to start, if `wrong`.
+    fn refuse(&mut self, wrong: bool, why: impl FnOnce() -> String) {
+        if wrong {
+            self.errors.push(why());
+        }
+    }
+
+    /// A reason to think again, if `doubtful`.
+    fn warn(&mut self, doubtful: bool, why: impl FnOnce() -> String) {
+        if doubtful {
+            self.warnings.push(why());
+        }
+    }
 }
 
 impl Config {
@@ -228,13 +256,13 @@ impl Config {
             "REPLICA_NAME must be 1 to 64 characters without control characters.".to_owned(),
         );
         refuse(
-            !self.listen_addr.ip().is_loopback() && !self.insecure_allow_anonymous,
-            format!(
-                "LISTEN_ADDR is {}: anyone who reaches it could read and write everything, so beyond loopback it takes \
-                 --insecure-allow-anonymous.",
-                self.listen_addr
-            ),
+            self.public_url.is_some() && self.public_origin().is_none(),
+            "PUBLIC_URL must be an http or https URL with a host and nothing behind it, such as https://tickets.example.org."
+                .to_owned(),
         );
+        self.access
+            .examine(self.listen_addr, self.public_url.as_deref(), &mut findings);
+        self.wire.examine(&mut findings);
         self.doubt(&mut findings.warnings);
         findings
     }
@@ -274,13 +302,6 @@ impl Config {
             ),
         );
         warn(
-            !self.listen_addr.ip().is_loopback(),
-            format!(
-                "Anyone who reaches {} may read and write everything: nobody is asked who they are.",
-                self.listen_addr
-            ),
-        );
-        warn(
             self.work_ms > 0,
             format!(
                 "WORK_MS is {}: every create_ticket takes that long; this is for trying things out.",
@@ -302,8 +323,25 @@ impl Config {
             most_flights: self.max_calls,
             most_writes_per_hour: i64::from(self.limit_global_per_hour),
             // Where everybody is one principal, strangers would be told of each other's requests.
-            tell_duplicates: self.possible_duplicates && self.listen_addr.ip().is_loopback(),
+            tell_duplicates: self.possible_duplicates
+                && (!self.access.is_anonymous() || self.listen_addr.ip().is_loopback()),
         }
+    }
+
+    /// `PUBLIC_URL` without a slash at its end; `None` when it is not set, or not what it should be.
+    pub fn public_origin(&self) -> Option<String> {
+        let url = url::Url::parse(self.public_url.as_deref()?).ok()?;
+        let plain = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        let named = url.has_host() && url.username().is_empty() && url.password().is_none();
+        (plain && named && ["http", "https"].contains(&url.scheme())).then(|| url.origin().ascii_serialization())
+    }
+
+    /// The hosts that requests may be addressed to: those of `ALLOWED_HOSTS`, and `PUBLIC_URL`'s own.
+    pub fn hosts(&self) -> Vec<String> {
+        let public = self.public_origin();
+        let public = public.iter().filter_map(|origin| origin.split_once("://"));
+        let public = public.map(|(_, host)| host.to_owned());
+        self.allowed_hosts.iter().cloned().chain(public).collect()
     }
 
     /// How many writes each source may call for in an hour; 0 for any number.

@@ -41,6 +41,17 @@ async fn nonsense_is_refused_at_start_with_its_reason() {
         ("GRACE_MS", "3600001", "at most an hour"),
         ("REPLICA_NAME", " ", "1 to 64 characters"),
         ("LISTEN_ADDR", "0.0.0.0:0", "insecure-allow-anonymous"),
+        ("MAX_CONNECTIONS", "0", "1 to 1000000"),
+        ("MAX_CALLS_PER_PRINCIPAL", "0", "1 to 1000000"),
+        ("HEADER_TIMEOUT_MS", "99", "100 to 300000"),
+        ("IDLE_TIMEOUT_MS", "99", "100 to 3600000"),
+        ("MAX_HEADER_BYTES", "8191", "8192 to 1048576"),
+        (
+            "MAX_JSON_DEPTH",
+            "121",
+            "8 (an MCP call's own frame and its arguments) to 120",
+        ),
+        ("PUBLIC_URL", "tickets.example.org", "http or https URL"),
     ];
     for (name, value, reason) in cases {
         let output = run(
@@ -161,6 +172,23 @@ async fn help_names_every_knob_with_its_default_and_its_variable() {
         ),
         ("insecure-allow-anonymous", ""),
         ("hash-request-ids", "false"),
+        ("public-url", ""),
+        ("auth", "none"),
+        ("oauth-issuer", ""),
+        ("oauth-audience", "PUBLIC_URL and /mcp"),
+        ("oauth-jwks-url", "what the issuer's own metadata says"),
+        (
+            "oauth-algorithms",
+            "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,EdDSA",
+        ),
+        ("oauth-leeway-seconds", "30"),
+        ("trusted-proxies", ""),
+        ("max-connections", "4096"),
+        ("max-calls-per-principal", "64"),
+        ("header-timeout-ms", "10000"),
+        ("idle-timeout-ms", "75000"),
+        ("max-header-bytes", "65536"),
+        ("max-json-depth", "64"),
         ("log-format", "json"),
     ];
     for command in ["serve", "dev"] {

@@ -92,7 +92,7 @@ async fn the_deadline_holds_while_a_rival_holds_the_key_and_nobody_sees_a_row() 
     let scene = Scene::new().await;
     let replica = scene.replica().with("WAIT_MS", WAIT.as_millis()).ready().await;
     let mut rival = Stuck::on(&scene).await;
-    rival.lock(ticket_ledger::command::ANONYMOUS, "k").await;
+    rival.lock(ticket_ledger::operation::caller::ANONYMOUS, "k").await;
     let calls = (0..8).map(|_| async {
         let began = Instant::now();
         (replica.create("k", "t").await, began.elapsed())

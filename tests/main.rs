@@ -8,6 +8,7 @@
 
 mod support;
 
+mod auth;
 mod balancer;
 mod batches;
 mod bench;

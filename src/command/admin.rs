@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use super::{ANONYMOUS, Failure};
+use super::Failure;
+use super::tokens;
 use crate::ledger::{Key, Retried, retry, set_write_stop};
+use crate::operation::caller::ANONYMOUS;
 use crate::operation::tickets::{TwinGroup, twins};
 use crate::postgres::{Database, Reach, Settings};
 
@@ -32,7 +34,7 @@ enum Action {
     Retry {
         /// The request_id that its caller sent
         request_id: String,
-        /// Whose request it is
+        /// Whose request it is: anonymous, token:NAME, or oauth:["ISSUER","SUBJECT"]
         #[arg(long, default_value = ANONYMOUS)]
         principal: String,
     },
@@ -40,6 +42,9 @@ enum Action {
     StopWrites,
     /// Allows writes again
     AllowWrites,
+    /// Bearer tokens for scripts
+    #[command(subcommand)]
+    Token(tokens::Action),
     /// Groups tickets that agree, however far apart; exits with 1 if there are any
     Duplicates {
         /// Only tickets created in the last so many hours
@@ -103,6 +108,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Action::StopWrites => switch_writes(&database, true, arguments.json).await,
         Action::AllowWrites => switch_writes(&database, false, arguments.json).await,
+        Action::Token(action) => tokens::run(&database, action, &operator(), arguments.json).await,
         Action::Duplicates { since, by } => {
             let groups = twins(&database, since, by.contains(&Field::Title), by.contains(&Field::Body)).await?;
             show(&groups, arguments.json);

@@ -6,6 +6,7 @@ mod healthcheck;
 mod load;
 mod migrate;
 mod serve;
+mod tokens;
 mod tools;
 
 use std::process::ExitCode;
@@ -13,9 +14,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::LogFormat;
-
-/// The one principal while nobody is asked who they are.
-pub const ANONYMOUS: &str = "anonymous";
 
 /// An AI agent's write, called twice, happens once.
 #[derive(Debug, Parser)]

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{ANONYMOUS, Failure};
+use super::Failure;
 use crate::config::Config;
 use crate::ledger::{Ledger, Setup};
 use crate::lifecycle::{Lifecycle, Stage, termination};
@@ -115,7 +115,6 @@ impl<'a> Replica<'a> {
                 units_per_hour: config.units_per_hour(),
             }),
             lifecycle: lifecycle.clone(),
-            principal: ANONYMOUS.into(),
             replica: config.replica().into(),
         };
         let address = self.calls.local_addr()?;

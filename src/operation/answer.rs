@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::scope::Scope;
+
 /// The codes of refusals. Each has one meaning; [`Code::http`] and [`Code::was_it_done`] are the README's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
@@ -126,6 +128,8 @@ pub struct Refusal {
     pub recorded: Option<bool>,
     /// With `rate_limited`: whose limit, `source` or `global`.
     pub limit: Option<&'static str>,
+    /// With `forbidden`: the scope that the call needs and its caller does not have.
+    pub needs: Option<Scope>,
     /// Whether the body was too large (HTTP 413).
     pub too_large: bool,
 }
@@ -140,6 +144,7 @@ impl Refusal {
             retry_after_seconds: None,
             recorded: None,
             limit: None,
+            needs: None,
             too_large: false,
         }
     }
@@ -155,6 +160,23 @@ impl Refusal {
             "Correct the argument and call again. A repeat of an earlier call carries the same request_id and the first arguments; \
              find_request tells whether that one was done.",
         )
+    }
+
+    /// The caller may not do this.
+    pub fn forbidden(needs: Scope) -> Self {
+        Self {
+            needs: Some(needs),
+            ..Self::new(
+                Code::Forbidden,
+                format!(
+                    "This call needs the scope {}, which you were not granted. It was not begun; whether an earlier call with this \
+                     request_id was done is not said here.",
+                    needs.as_str()
+                ),
+                "Ask for access with this scope, then repeat the same call with the same request_id and the same arguments. If you \
+                 cannot, tell the person you work for.",
+            )
+        }
     }
 
     /// Not known; the same call may be repeated after `seconds`.
@@ -185,6 +207,9 @@ impl Refusal {
         }
         if let Some(limit) = self.limit {
             error["limit"] = json!(limit);
+        }
+        if let Some(scope) = self.needs {
+            error["scope"] = json!(scope.as_str());
         }
         json!({ "error": error })
     }

@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod caller;
+mod crowd;
 pub mod key;
 pub mod limit;
 pub mod page;
@@ -12,8 +13,10 @@ pub mod registry;
 pub mod requests;
 pub mod run;
 pub mod schema;
+pub mod scope;
 pub mod text;
 pub mod tickets;
+pub mod tokens;
 
 use std::sync::Arc;
 
@@ -27,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use self::answer::{Code, Refusal};
 use self::caller::Caller;
 use self::registry::Registry;
+use self::scope::Scope;
 use crate::ledger::{Act, Effect, Ledger, NotPrepared, Refused};
 
 /// A family of operations that a deployment offers or not.
@@ -120,6 +124,18 @@ pub struct Card {
     pub route: Route,
     /// What it does on a repeat.
     pub class: Class,
+}
+
+impl Card {
+    /// The scope that a call of it needs. It follows from family and class and cannot be set by hand; whoever is known may ask
+    /// what became of their own requests.
+    pub fn scope(&self) -> Option<Scope> {
+        match (self.toolset, self.class) {
+            (Toolset::Requests, _) => None,
+            (Toolset::Tickets, Class::ReadOnly) => Some(Scope::TicketsRead),
+            (Toolset::Tickets, Class::Transactional { .. }) => Some(Scope::TicketsWrite),
+        }
+    }
 }
 
 /// Who reads, and from what.

@@ -146,7 +146,9 @@ impl Operation for FindRequest {
                 ("done", "It is done; there is nothing to repeat.".to_owned())
             }
             Phase::Expired => {
-                if let Some(tool) = reader.registry.find(&seen.operation) {
+                if let Some(tool) = reader.registry.find(&seen.operation)
+                    && reader.caller.scopes.allow(tool.card().scope())
+                {
                     tool.on_expired(reader, &arguments.request_id).await?;
                 }
                 answer["recorded"] = json!(true);
@@ -173,7 +175,7 @@ impl Operation for FindRequest {
 }
 
 /// Shows a stored result, after its operation's replay check has had its say. Where the operation is not offered nobody can
-/// check, so the result is not shown.
+/// check, so the result is not shown; nor is it to a caller who may not make that call any more.
 async fn show(
     reader: &Reader<'_>,
     answer: &mut Value,
@@ -185,6 +187,9 @@ async fn show(
     let Some(tool) = reader.registry.find(operation) else {
         return Ok(());
     };
+    if !reader.caller.scopes.allow(tool.card().scope()) {
+        return Ok(());
+    }
     let before = settled_answer(request_id, settled, true);
     let mut checked = before.clone();
     tool.on_replay(reader, &mut checked).await?;

@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use super::answer::{Outcome, Refusal};
 use super::caller::{Caller, Via};
+use super::crowd::{crowded, recorded};
 use super::key::{canonical, fingerprint, minted_ms, take_request_id};
 use super::limit::{Unit, take_unit};
 use super::refusals::{
@@ -18,7 +19,7 @@ use super::refusals::{
 };
 use super::registry::Registry;
 use super::text::normalise_arguments;
-use super::{Class, Reader, Tool};
+use super::{Class, Reader, Tool, Toolset};
 use crate::ledger::{Intent, Key, Ledger, Ran, Refused, Settled, Unavailable, Verdict};
 use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace;
@@ -79,11 +80,18 @@ impl Service {
     }
 
     async fn dispatch(&self, call: Call) -> Outcome {
+        let card = call.tool.card();
+        // At every call, replays too: a grant that is gone does not let its holder read old answers.
+        if let Some(needed) = card.scope().filter(|scope| !call.caller.scopes.allow(Some(*scope))) {
+            return Refusal::forbidden(needed).into();
+        }
         let arguments = match normalise_except_key(call.arguments) {
             Ok(arguments) => arguments,
             Err(refusal) => return refusal.into(),
         };
-        match call.tool.card().class {
+        match card.class {
+            // What became of a call is told to the crowded too, so that they need not call again.
+            Class::ReadOnly if call.caller.crowded && card.toolset != Toolset::Requests => crowded().into(),
             Class::ReadOnly => self.read(&call.caller, &call.tool, arguments, call.arrived).await,
             Class::Transactional { .. } => {
                 self.write(&call.caller, call.via, call.tool, arguments, call.arrived)
@@ -128,6 +136,19 @@ impl Service {
             Ok(accepted) => accepted,
             Err(refusal) => return refusal.into(),
         };
+        let arguments = canonical(&arguments);
+        let key = Key {
+            principal: Arc::clone(&caller.principal),
+            request_id: request_id.as_str().into(),
+        };
+        let fingerprint = fingerprint(tool.name(), &arguments);
+        let mut verdict = None;
+        if caller.crowded {
+            match recorded(&self.ledger, &key, fingerprint).await {
+                Ok(replay) => verdict = Some(replay),
+                Err(refusal) => return refusal.into(),
+            }
+        }
         if self.units_per_hour > 0 {
             match take_unit(self.ledger.database(), &caller.source, self.units_per_hour).await {
                 Ok(Unit::Taken) => {}
@@ -138,13 +159,9 @@ impl Service {
                 }
             }
         }
-        let arguments = canonical(&arguments);
         let intent = Intent {
-            key: Key {
-                principal: Arc::clone(&caller.principal),
-                request_id: request_id.as_str().into(),
-            },
-            fingerprint: fingerprint(tool.name(), &arguments),
+            key,
+            fingerprint,
             minted_ms: minted_ms(&request_id),
             origin: via.as_str().into(),
             arguments,
@@ -152,7 +169,10 @@ impl Service {
         };
         trace::say_request_id(&request_id);
         let asked = Instant::now();
-        let verdict = self.ledger.perform(intent, arrived + self.wait).await;
+        let verdict = match verdict {
+            Some(verdict) => verdict,
+            None => self.ledger.perform(intent, arrived + self.wait).await,
+        };
         trace::say("ticket_ledger.waited_ms", asked.elapsed().as_millis() as i64);
         self.tell(caller, &tool, &request_id, verdict).await
     }

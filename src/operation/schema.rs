@@ -86,6 +86,7 @@ pub fn error() -> Value {
                     "retry_after_seconds": { "type": "integer" },
                     "recorded": { "type": "boolean" },
                     "limit": { "enum": ["source", "global"] },
+                    "scope": { "type": "string", "description": "The scope that the call needs." },
                 },
                 "required": ["code", "message", "next"],
             },

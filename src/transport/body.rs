@@ -1,5 +1,7 @@
 //! Bodies as they come in: bounded in size and in time.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
@@ -28,6 +30,21 @@ pub async fn read(body: Body, limit: usize, deadline: Instant) -> Result<Vec<u8>
     timeout_at(deadline, read_all(body, limit))
         .await
         .unwrap_or_else(|_| Err(Refusal::invalid("The body did not arrive in time.").into()))
+}
+
+/// Reads a body of at most `limit` bytes and throws it away, for so long at most.
+pub async fn discard(body: Body, limit: usize, within: Duration) {
+    let mut chunks = body.into_data_stream();
+    let mut left = limit;
+    let reading = async {
+        while let Some(Ok(chunk)) = chunks.next().await {
+            match left.checked_sub(chunk.len()) {
+                Some(less) => left = less,
+                None => break,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(within, reading).await;
 }
 
 async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, Unreadable> {

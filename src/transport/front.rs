@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
+use super::auth::NeedsScope;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::operation::answer::{Code, Refusal};
-use crate::operation::caller::Caller;
 use crate::telemetry::trace::{self, Parent};
 
 /// When a request arrived at this replica; every deadline counts from here.
@@ -40,8 +40,6 @@ pub struct Front {
     pub lifecycle: Lifecycle,
     pub hosts: Arc<[String]>,
     pub origins: Arc<[String]>,
-    /// Who everybody is.
-    pub caller: Caller,
 }
 
 /// The outermost layer.
@@ -52,7 +50,6 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
     let hand_back = HandBack::default();
     request.extensions_mut().insert(Arrived(Instant::now()));
     request.extensions_mut().insert(hand_back.clone());
-    request.extensions_mut().insert(front.caller.clone());
     let span = span_of(&request);
     request.extensions_mut().insert(CallSpan(span.clone()));
     let mut response = next.run(request).instrument(span.clone()).await;
@@ -177,6 +174,9 @@ pub fn refused(refusal: &Refusal, status: Option<StatusCode>) -> Response {
         .or_else(|| StatusCode::from_u16(by_code).ok())
         .unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let mut response = json(status, &refusal.to_json());
+    if let Some(scope) = refusal.needs {
+        response.extensions_mut().insert(NeedsScope(scope));
+    }
     if let Some(seconds) = refusal.retry_after_seconds {
         response
             .headers_mut()

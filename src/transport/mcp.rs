@@ -1,7 +1,7 @@
 //! MCP over Streamable HTTP at /mcp, without sessions in every era: 2026-07-28, and 2024-11-05 to 2025-11-25 through
 //! `initialize`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -22,11 +22,12 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::body::{self, Unreadable};
-use super::front::{Arrived, CallSpan, HandBack, json as json_response};
+use super::front::{Arrived, CallSpan, HandBack, json as json_response, refused};
 use super::peek::Peek;
-use crate::operation::answer::{Outcome, shortened};
+use crate::operation::answer::{Outcome, Refusal, shortened};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
+use crate::operation::scope::{Scope, Scopes};
 use crate::operation::{Class, Tool};
 use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace;
@@ -49,7 +50,7 @@ pub const INSTRUCTIONS: &str = "Every write here is safe to call again, as long 
 /// What the conventions call a tool's own refusal.
 const TOOL_ERROR: &str = "tool_error";
 
-/// The client may keep the list of tools this long, in ms: it changes with a release only.
+/// The client may keep the list of tools this long, in ms: it changes with a release, and with what its caller may do.
 const TOOLS_TTL_MS: u64 = 300_000;
 
 /// The MCP endpoint.
@@ -72,7 +73,11 @@ impl Endpoint {
 /// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
 pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
     let handler = Handler(Arc::new(Shared {
-        tools: service.registry.iter().map(|tool| describe(tool.as_ref())).collect(),
+        tools: service
+            .registry
+            .iter()
+            .map(|tool| (tool.card().scope(), describe(tool.as_ref())))
+            .collect(),
         service: Arc::clone(service),
     }));
     let config = StreamableHttpServerConfig::default()
@@ -91,6 +96,11 @@ pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
         service: Arc::clone(service),
     }
 }
+
+/// Where a call that needs another scope says so: the response becomes a 403 with a challenge, because that is where clients
+/// look for it.
+#[derive(Debug, Clone, Default)]
+struct Forbidden(Arc<OnceLock<Refusal>>);
 
 /// Hands a request to the endpoint, and says in JSON-RPC's own words when it was no call.
 pub async fn serve(
@@ -115,14 +125,18 @@ pub async fn serve(
     let tool = endpoint.offered(&peek);
     let span = peek.span(method, tool);
     let mut request = Request::from_parts(head, Body::from(bytes.clone()));
+    let forbidden = Forbidden::default();
+    request.extensions_mut().insert(forbidden.clone());
     request.extensions_mut().insert(CallSpan(span.clone()));
-    let response = endpoint
-        .inner
-        .handle(request)
-        .instrument(span.clone())
-        .await
-        .map(Body::new);
+    let handled = endpoint.inner.handle(request).instrument(span.clone()).await;
+    let response = match forbidden.0.get() {
+        Some(refusal) => refused(refusal, None),
+        None => handled.map(Body::new),
+    };
     instruments().mcp(method, tool, response.status().as_u16(), arrived.elapsed());
+    if forbidden.0.get().is_some() {
+        return response;
+    }
     if response.status() == StatusCode::ACCEPTED && !peek.is_notification() {
         // 202 would be taken for a call that goes on, or for one that was done.
         let message = "A request needs an id that is a text or an integer. Nothing was done.";
@@ -182,7 +196,8 @@ pub struct Handler(Arc<Shared>);
 
 struct Shared {
     service: Arc<Service>,
-    tools: Vec<McpTool>,
+    /// Each with the scope that it needs.
+    tools: Vec<(Option<Scope>, McpTool)>,
 }
 
 fn describe(tool: &dyn Tool) -> McpTool {
@@ -221,7 +236,7 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         if request.is_some_and(|request| request.cursor.is_some()) {
             return Err(ErrorData::invalid_params(
@@ -229,9 +244,16 @@ impl ServerHandler for Handler {
                 None,
             ));
         }
-        Ok(ListToolsResult::with_all_items(self.0.tools.clone())
-            .with_ttl_ms(TOOLS_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
+        let parts = context.extensions.get::<http::request::Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
+        // What the caller may call, and no more.
+        let scopes = caller.map_or_else(Scopes::default, |caller| caller.scopes);
+        let tools = self.0.tools.iter().filter(|(needed, _)| scopes.allow(*needed));
+        Ok(
+            ListToolsResult::with_all_items(tools.map(|(_, tool)| tool.clone()).collect())
+                .with_ttl_ms(TOOLS_TTL_MS)
+                .with_cache_scope(CacheScope::Private),
+        )
     }
 
     async fn call_tool(
@@ -282,6 +304,12 @@ impl ServerHandler for Handler {
             && let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>())
         {
             hand_back.set();
+        }
+        if let Outcome::Refused(refusal) = &outcome
+            && refusal.needs.is_some()
+            && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
+        {
+            let _ = forbidden.0.set(refusal.clone());
         }
         Ok(respond(outcome).into())
     }

@@ -1,10 +1,13 @@
 //! Transports turn bytes into a call and an outcome into bytes, and decide nothing.
 
+mod auth;
 mod body;
+mod connection;
 mod console;
 mod front;
 mod health;
 mod http;
+mod listen;
 mod mcp;
 mod peek;
 mod server;

@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::any;
+use axum::routing::{any, get};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
+use super::auth::{Door, METADATA, admit, metadata};
+use super::connection::Limits;
 use super::console::{self, Console};
 use super::front::{Front, pass};
 use super::health::{self, Health};
-use super::{http, mcp};
+use super::{http, listen, mcp};
 use crate::config::Config;
 use crate::lifecycle::Lifecycle;
-use crate::operation::caller::Caller;
 use crate::operation::run::Service;
 
 /// After the last call is answered, how long a connection may take to carry the answer away.
@@ -31,8 +32,6 @@ pub struct Transports<'a> {
     pub service: Arc<Service>,
     /// Where the replica stands.
     pub lifecycle: Lifecycle,
-    /// Who everybody is.
-    pub principal: Arc<str>,
     /// The replica's name.
     pub replica: Arc<str>,
 }
@@ -55,19 +54,21 @@ impl Server {
     /// Takes calls; stops listening when the replica drains.
     ///
     /// # Errors
-    /// The listener's own address cannot be read.
+    /// The listener's own address cannot be read, or no TLS client can be made on this machine.
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let lifecycle = transports.lifecycle.clone();
-        let calls = axum::serve(listener, transports.router())
-            .with_graceful_shutdown(async move { lifecycle.draining().await });
+        let wire = &transports.config.wire;
+        let limits = Limits {
+            header: wire.header_timeout(),
+            idle: wire.idle_timeout(),
+            header_bytes: wire.max_header_bytes,
+        };
+        let (router, most) = (transports.router()?, wire.max_connections);
+        let calls = async move { listen::serve(listener, router, most, limits, lifecycle.draining()).await };
         Ok(Self {
             address,
-            calls: tokio::spawn(async {
-                if let Err(error) = calls.await {
-                    error!(%error, "the listener failed");
-                }
-            }),
+            calls: tokio::spawn(calls),
         })
     }
 
@@ -112,23 +113,32 @@ impl Admin {
 }
 
 impl Transports<'_> {
-    /// The layers, outermost first: front (arrival, stage, Host, Origin, hand-back), then one of the two transports.
-    fn router(&self) -> Router {
+    /// The layers, outermost first: front (arrival, stage, Host, Origin, hand-back), the door (who calls), then one of the two
+    /// transports.
+    fn router(&self) -> std::io::Result<Router> {
         let limit = self.config.max_body_bytes;
         let front = Front {
             lifecycle: self.lifecycle.clone(),
-            hosts: self.config.allowed_hosts.clone().into(),
+            hosts: self.config.hosts().into(),
             origins: self.config.allowed_origins.clone().into(),
-            caller: Caller {
-                principal: Arc::clone(&self.principal),
-                source: Arc::clone(&self.principal),
-            },
         };
         let endpoint = mcp::endpoint(&self.service, limit);
-        Router::new()
+        let door = Arc::new(Door::new(self.config, &self.service)?);
+        let open = Arc::clone(&door);
+        // Both places of RFC 9728: that of the resource with its path, and that of clients which leave the path out.
+        let metadata = get(move || async move {
+            match metadata(open.challenge()) {
+                Some(response) => response,
+                None => http::no_such_path().await,
+            }
+        });
+        Ok(Router::new()
             .route("/mcp", any(mcp::serve).with_state(endpoint))
             .nest(http::ROOT, http::router(&self.service, limit))
+            .layer(from_fn_with_state(door, admit))
+            .route(METADATA, metadata.clone())
+            .route(&format!("{METADATA}/mcp"), metadata)
             .fallback(http::no_such_path)
-            .layer(from_fn_with_state(front, pass))
+            .layer(from_fn_with_state(front, pass)))
     }
 }

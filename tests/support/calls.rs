@@ -99,25 +99,27 @@ impl Replica {
 
     /// A tool over MCP 2026-07-28: the whole JSON-RPC response, with its HTTP status.
     pub async fn mcp(&self, tool: &str, arguments: Value) -> Answer {
-        let body = json!({
-            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": {
-                "name": tool,
-                "arguments": arguments,
-                "_meta": {
-                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                    "io.modelcontextprotocol/clientCapabilities": {},
-                },
-            },
+        Answer::read(self.mcp_request(tool, arguments).send().await.expect("an answer")).await
+    }
+
+    /// The request that calls a tool over MCP 2026-07-28.
+    pub fn mcp_request(&self, tool: &str, arguments: Value) -> reqwest::RequestBuilder {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.modern("tools/call", params).header("mcp-name", tool)
+    }
+
+    /// The request of a method of MCP 2026-07-28.
+    pub fn modern(&self, method: &str, mut params: Value) -> reqwest::RequestBuilder {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let request = client()
+        client()
             .post(format!("http://{}/mcp", self.address))
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", "2026-07-28")
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", tool)
-            .json(&body);
-        Answer::read(request.send().await.expect("an answer")).await
+            .header("mcp-method", method)
+            .json(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }))
     }
 
     /// A tool over MCP: its structured content.

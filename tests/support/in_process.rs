@@ -16,6 +16,7 @@ use ticket_ledger::operation::caller::{Caller, Via};
 use ticket_ledger::operation::registry::Registry;
 use ticket_ledger::operation::requests::FindRequest;
 use ticket_ledger::operation::run::{Call, Service};
+use ticket_ledger::operation::scope::Scopes;
 use ticket_ledger::operation::tickets::{AddComment, CreateTicket, GetTicket, SetTicketStatus};
 use ticket_ledger::operation::{Card, Class, Erased, Operation, Reader, Route, Tool, Toolset};
 use ticket_ledger::postgres::{Database, Reach, Settings};
@@ -155,6 +156,8 @@ impl InProcess {
             caller: Caller {
                 principal: principal.into(),
                 source: principal.into(),
+                scopes: Scopes::all(),
+                crowded: false,
             },
             via: Via::Mcp,
             tool: Arc::clone(self.service.registry.find(tool).expect("an offered tool")),

@@ -1,9 +1,11 @@
 //! What the tests share: a Postgres, replicas as processes, calls as clients make them.
 
+pub mod bearer;
 pub mod calls;
 pub mod cluster;
 pub mod daemons;
 pub mod in_process;
+pub mod issuer;
 pub mod load;
 pub mod otlp;
 pub mod proxy;

@@ -64,7 +64,6 @@ impl Replica {
                 units_per_hour: 0,
             }),
             lifecycle: lifecycle.clone(),
-            principal: "anonymous".into(),
             replica: "worked-example".into(),
         };
         lifecycle.advance(Stage::Ready);

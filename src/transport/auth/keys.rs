@@ -1,0 +1,360 @@
+//! The issuer's keys: fetched, kept through its outages, and fetched again when a token names one that is not known.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use reqwest::redirect::Policy;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+use url::Url;
+
+use crate::config::access::is_safe_url;
+use crate::unpoisoned;
+
+/// Keys that the issuer withdrew are known here for so long at most, as long as it can be reached.
+const REFRESH_EVERY: Duration = Duration::from_secs(600);
+/// Pause between two tries at the beginning, and while the issuer is out of reach.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// An outage of the issuer is survived for so long: past that nobody can tell whether a key was withdrawn.
+const KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// A token that names an unknown key makes this replica ask the issuer so often at most, however many such tokens come.
+const ASK_PAUSE: Duration = Duration::from_secs(10);
+/// Longest wait of a call for the issuer.
+const ASK_LIMIT: Duration = Duration::from_secs(8);
+/// Longest wait for one document.
+const FETCH_LIMIT: Duration = Duration::from_secs(5);
+/// Largest document, and most keys in it.
+const LARGEST_DOCUMENT: usize = 256 * 1024;
+const MOST_KEYS: usize = 64;
+
+/// Where an issuer's keys are found.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The issuer, as it stands in `iss`.
+    pub issuer: String,
+    /// The keys' own address; `None` asks the issuer's metadata.
+    pub jwks_url: Option<String>,
+}
+
+/// Why there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The issuer has no such key.
+    Unknown,
+    /// The issuer cannot be reached, so nobody knows.
+    Unreachable,
+}
+
+/// The keys of one issuer.
+pub struct Keys {
+    store: Arc<Store>,
+    refresher: JoinHandle<()>,
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.refresher.abort();
+    }
+}
+
+struct Store {
+    source: Source,
+    client: reqwest::Client,
+    known: Mutex<Known>,
+    /// Held while the issuer is asked, so that it is asked once.
+    asking: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct Known {
+    keys: Arc<[Key]>,
+    fetched: Option<Instant>,
+    /// When a token last made this replica ask.
+    asked: Option<Instant>,
+    out_of_reach: bool,
+}
+
+struct Key {
+    jwk: Jwk,
+    decoding: DecodingKey,
+}
+
+impl Keys {
+    /// Begins to fetch the keys, and does so again from time to time.
+    ///
+    /// # Errors
+    /// No TLS client can be made on this machine.
+    pub fn start(source: Source) -> Result<Self, reqwest::Error> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut client = reqwest::Client::builder()
+            .timeout(FETCH_LIMIT)
+            // A redirect could lead anywhere, and off https.
+            .redirect(Policy::none());
+        if source.issuer.starts_with("http://") {
+            // Loopback: no certificates are needed, and no proxy leads there.
+            client = client.no_proxy().tls_certs_only([]);
+        }
+        let store = Arc::new(Store {
+            source,
+            client: client.build()?,
+            known: Mutex::default(),
+            asking: Arc::default(),
+        });
+        let refresher = tokio::spawn(Arc::clone(&store).refresh_for_ever());
+        Ok(Self { store, refresher })
+    }
+
+    /// The key that verifies a token with this header.
+    ///
+    /// # Errors
+    /// There is none, or nobody knows.
+    pub async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, Missing> {
+        if let Some(key) = self.store.look(kid, algorithm) {
+            return Ok(key);
+        }
+        let asked = timeout(ASK_LIMIT, self.ask(kid, algorithm)).await;
+        let known = self.store.look(kid, algorithm);
+        known.ok_or_else(|| asked.map_or(Missing::Unreachable, |()| self.store.missing()))
+    }
+
+    /// Asks the issuer for a key that is not known, or waits for whoever asks already.
+    async fn ask(&self, kid: Option<&str>, algorithm: Algorithm) {
+        let turn = Arc::clone(&self.store.asking).lock_owned().await;
+        if self.store.look(kid, algorithm).is_some() || !self.store.may_ask() {
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        // A task of its own: when this caller leaves, the others still learn what was asked for.
+        let fetching = tokio::spawn(async move {
+            store.fetch().await;
+            drop(turn);
+        });
+        let _ = fetching.await;
+    }
+}
+
+impl Store {
+    fn look(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+        let known = unpoisoned(self.known.lock());
+        if known.fetched.is_none_or(|fetched| fetched.elapsed() > KEPT) {
+            return None;
+        }
+        let mut suitable = known.keys.iter().filter(|key| suits(&key.jwk, algorithm));
+        match kid {
+            Some(kid) => suitable.find(|key| key.jwk.common.key_id.as_deref() == Some(kid)),
+            // A token need not name its key where there is only one that it can be.
+            None => suitable.next().filter(|_| suitable.next().is_none()),
+        }
+        .map(|key| key.decoding.clone())
+    }
+
+    /// Whether a token may make this replica ask the issuer now; takes note that it does.
+    fn may_ask(&self) -> bool {
+        let mut known = unpoisoned(self.known.lock());
+        let pause = if known.fetched.is_some() {
+            ASK_PAUSE
+        } else {
+            Duration::from_secs(1)
+        };
+        let may = known.asked.is_none_or(|asked| asked.elapsed() >= pause);
+        if may {
+            known.asked = Some(Instant::now());
+        }
+        may
+    }
+
+    fn missing(&self) -> Missing {
+        let known = unpoisoned(self.known.lock());
+        if known.out_of_reach || known.fetched.is_none() {
+            Missing::Unreachable
+        } else {
+            Missing::Unknown
+        }
+    }
+
+    async fn refresh_for_ever(self: Arc<Self>) {
+        loop {
+            let reached = {
+                let _turn = self.asking.lock().await;
+                self.fetch().await
+            };
+            sleep(if reached { REFRESH_EVERY } else { TRY_AGAIN }).await;
+        }
+    }
+
+    /// Asks the issuer, and keeps what was known if it does not answer. Says once that it is out of reach, and once that it is back.
+    async fn fetch(&self) -> bool {
+        let fetched = self.fetch_keys().await;
+        let mut known = unpoisoned(self.known.lock());
+        match fetched {
+            Ok(keys) => {
+                if known.out_of_reach || known.fetched.is_none() {
+                    info!(
+                        issuer = self.source.issuer,
+                        keys = keys.len(),
+                        "the issuer's keys are known"
+                    );
+                }
+                known.keys = keys.into();
+                known.fetched = Some(Instant::now());
+                known.out_of_reach = false;
+                true
+            }
+            Err(reason) => {
+                if !known.out_of_reach {
+                    let kept = known.keys.len();
+                    warn!(
+                        issuer = self.source.issuer,
+                        reason, kept, "the issuer's keys cannot be fetched"
+                    );
+                }
+                known.out_of_reach = true;
+                false
+            }
+        }
+    }
+
+    async fn fetch_keys(&self) -> Result<Vec<Key>, String> {
+        #[derive(Deserialize)]
+        struct Document {
+            keys: Vec<Value>,
+        }
+        let url = match &self.source.jwks_url {
+            Some(url) => url.clone(),
+            None => self.discover().await?,
+        };
+        let document: Document = self.get(&url).await?;
+        // One key that cannot be read does not make the others useless.
+        let keys: Vec<Key> = document.keys.into_iter().take(MOST_KEYS).filter_map(read_key).collect();
+        if keys.is_empty() {
+            return Err(format!("{url} has no key that can verify a signature"));
+        }
+        Ok(keys)
+    }
+
+    /// The keys' address, from the issuer's metadata by RFC 8414 or OpenID Connect.
+    async fn discover(&self) -> Result<String, String> {
+        #[derive(Deserialize)]
+        struct Metadata {
+            issuer: String,
+            jwks_uri: String,
+        }
+        let mut reasons = Vec::new();
+        for url in metadata_urls(&self.source.issuer) {
+            match self.get::<Metadata>(&url).await {
+                Ok(found) if found.issuer != self.source.issuer => {
+                    reasons.push(format!("{url} speaks for {}, not for OAUTH_ISSUER", found.issuer));
+                }
+                Ok(found) if !is_safe_url(found.jwks_uri.split('?').next().unwrap_or_default()) => {
+                    reasons.push(format!("{url} names keys that are not fetched by https"));
+                }
+                Ok(found) => return Ok(found.jwks_uri),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    async fn get<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<T, String> {
+        let failed = |error: reqwest::Error| format!("{url}: {}", root_of(&error));
+        let request = self.client.get(url).header("accept", "application/json");
+        let response = request.send().await.map_err(failed)?;
+        if !response.status().is_success() {
+            return Err(format!("{url} answers {}", response.status()));
+        }
+        let mut bytes = Vec::new();
+        let mut chunks = response.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            bytes.extend_from_slice(&chunk.map_err(failed)?);
+            if bytes.len() > LARGEST_DOCUMENT {
+                return Err(format!("{url} is larger than {LARGEST_DOCUMENT} bytes"));
+            }
+        }
+        serde_json::from_slice(&bytes).map_err(|error| format!("{url} cannot be read: {error}"))
+    }
+}
+
+/// What lies at the bottom of an error; the rest repeats the URL.
+fn root_of(error: &dyn std::error::Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
+/// Where an issuer's metadata may be, in the order in which MCP clients look.
+fn metadata_urls(issuer: &str) -> Vec<String> {
+    let Ok(url) = Url::parse(issuer) else { return Vec::new() };
+    let origin = url.origin().ascii_serialization();
+    let path = url.path().trim_end_matches('/');
+    let mut urls = vec![
+        format!("{origin}/.well-known/oauth-authorization-server{path}"),
+        format!("{origin}/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        urls.push(format!("{origin}{path}/.well-known/openid-configuration"));
+    }
+    urls
+}
+
+fn read_key(value: Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value).ok()?;
+    // A shared secret has no place in a public document, and would verify what anyone can sign.
+    if matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_)) {
+        return None;
+    }
+    let decoding = DecodingKey::from_jwk(&jwk).ok()?;
+    Some(Key { jwk, decoding })
+}
+
+/// Whether a key may verify a signature of this algorithm.
+fn suits(jwk: &Jwk, algorithm: Algorithm) -> bool {
+    let common = &jwk.common;
+    let named = common
+        .key_algorithm
+        .is_none_or(|named| named.to_string() == format!("{algorithm:?}"));
+    let signs = common
+        .public_key_use
+        .as_ref()
+        .is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+    let verifies = common
+        .key_operations
+        .as_ref()
+        .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
+    let kind = match (&jwk.algorithm, algorithm) {
+        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES256) => key.curve == EllipticCurve::P256,
+        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES384) => key.curve == EllipticCurve::P384,
+        (AlgorithmParameters::OctetKeyPair(key), Algorithm::EdDSA) => key.curve == EllipticCurve::Ed25519,
+        (AlgorithmParameters::RSA(_), _) => algorithm.family() == jsonwebtoken::AlgorithmFamily::Rsa,
+        _ => false,
+    };
+    named && signs && verifies && kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::metadata_urls;
+
+    #[test]
+    fn metadata_is_looked_for_where_mcp_clients_look() {
+        let plain =
+            ["oauth-authorization-server", "openid-configuration"].map(|name| format!("https://id/.well-known/{name}"));
+        assert_eq!(metadata_urls("https://id"), plain);
+        assert_eq!(metadata_urls("https://id/"), plain);
+        assert_eq!(
+            metadata_urls("https://id:8443/tenant/1/"),
+            [
+                "https://id:8443/.well-known/oauth-authorization-server/tenant/1",
+                "https://id:8443/.well-known/openid-configuration/tenant/1",
+                "https://id:8443/tenant/1/.well-known/openid-configuration",
+            ]
+        );
+    }
+}
