@@ -52,6 +52,7 @@ mod sabotage;
 mod takeover;
 mod tickets;
 mod traces;
+mod wire;
 mod worked_example;
 
 // The worked example's `crate::` paths mean here what they mean inside src.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod dev;
+mod files;
 mod load;
 mod migrate;
 mod serve;
