@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sqlx::Connection;
+use sqlx::migrate::Migrator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::calls::ticket;
@@ -276,17 +277,14 @@ async fn a_replica_on_an_empty_database_refuses_connections_until_it_is_migrated
 
 #[tokio::test]
 async fn a_replica_on_an_older_schema_is_not_ready_and_says_what_to_do() {
-    let scene = Scene::new().await;
+    let url = empty_database().await;
     // As the release before the newest migration left it.
-    sqlx::raw_sql(
-        "drop index recent_creations_earliest;
-         create index recent_creations_digest on recent_creations (digest);
-         delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)",
-    )
-    .execute(&scene.sql)
-    .await
-    .expect("goes back");
-    let replica = scene.replica().bound().await;
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations"));
+    let all = Migrator::new(folder).await.expect("migrations");
+    let older = Migrator::with_migrations(all.iter().take(all.iter().count() - 1).cloned().collect());
+    let mut connection = sqlx::PgConnection::connect(&url).await.expect("connects");
+    older.run(&mut connection).await.expect("migrates");
+    let replica = Start::on(&url).bound().await;
     let said = eventually("it says why", || async { replica.find_log("not ready yet") }).await;
     assert!(
         said["reason"]
@@ -296,7 +294,7 @@ async fn a_replica_on_an_older_schema_is_not_ready_and_says_what_to_do() {
         "{said}"
     );
     refuses_as_starting(&replica).await;
-    assert!(migrate(&scene.url).await.status.success());
+    assert!(migrate(&url).await.status.success());
     eventually("it is ready", || async { replica.logged("ready").then_some(()) }).await;
     assert_eq!(replica.create("early", "Early").await.status, 201);
 }

@@ -56,6 +56,7 @@ mod takeover;
 mod tickets;
 mod tls;
 mod traces;
+mod wire;
 mod worked_example;
 
 // The worked example's `crate::` paths mean here what they mean inside src.

@@ -3,6 +3,7 @@
 mod admin;
 mod dev;
 mod healthcheck;
+mod files;
 mod load;
 mod migrate;
 mod serve;

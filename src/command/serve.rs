@@ -75,6 +75,7 @@ impl<'a> Replica<'a> {
         for warning in findings.warnings {
             warn!("{warning}");
         }
+        super::files::allow(config.wire.max_connections);
         let (calls, admin) = (config.listen_addr, config.admin_addr);
         Ok(Self {
             config,

@@ -22,14 +22,45 @@ impl From<Refusal> for Unreadable {
     }
 }
 
-/// Reads a body of at most `limit` bytes. One that trickles in is given until `deadline`, the caller's own time, and no more.
+/// What a body may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How large.
+    pub bytes: usize,
+    /// How deep the objects and lists in it may be nested.
+    pub depth: usize,
+}
+
+/// Reads a body of JSON. One that trickles in is given until `deadline`, the caller's own time, and no more.
 ///
 /// # Errors
-/// `invalid_argument`: too large, cut off, or too slow.
-pub async fn read(body: Body, limit: usize, deadline: Instant) -> Result<Vec<u8>, Unreadable> {
-    timeout_at(deadline, read_all(body, limit))
-        .await
-        .unwrap_or_else(|_| Err(Refusal::invalid("The body did not arrive in time.").into()))
+/// `invalid_argument`: too large, nested too deeply, cut off, or too slow.
+pub async fn read(body: Body, limits: Limits, deadline: Instant) -> Result<Vec<u8>, Unreadable> {
+    let read = timeout_at(deadline, read_all(body, limits.bytes)).await;
+    let bytes = read.unwrap_or_else(|_| Err(Refusal::invalid("The body did not arrive in time.").into()))?;
+    if depth(&bytes) > limits.depth {
+        return Err(Refusal::invalid(format!("The body is nested deeper than {}.", limits.depth)).into());
+    }
+    Ok(bytes)
+}
+
+/// How deep the objects and lists of a JSON text are nested. Of what is no JSON it says nothing of use, and no harm.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Reads a body of at most `limit` bytes and throws it away, for so long at most.
@@ -70,4 +101,26 @@ async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, Unreadable> {
         ..Refusal::invalid(format!("The body is larger than {limit} bytes."))
     }
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth;
+
+    #[test]
+    fn brackets_count_where_they_nest_and_not_within_texts() {
+        for (text, expected) in [
+            ("", 0),
+            ("7", 0),
+            ("{}", 1),
+            ("[[],[]]", 2),
+            (r#"{"a":[{"b":[]}]}"#, 4),
+            (r#"{"[[[[":"{{{{"}"#, 1),
+            (r#"["\"[[[["]"#, 1),
+            (r#"["\\",[]]"#, 2),
+            ("]]]][", 1),
+        ] {
+            assert_eq!(depth(text.as_bytes()), expected, "{text}");
+        }
+    }
 }

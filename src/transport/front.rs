@@ -45,7 +45,7 @@ pub struct Front {
 /// The outermost layer.
 pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) -> Response {
     if let Some(refused) = front.refuse(&request) {
-        return refused;
+        return sealed(refused);
     }
     let hand_back = HandBack::default();
     request.extensions_mut().insert(Arrived(Instant::now()));
@@ -60,11 +60,24 @@ pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) 
         _ => {}
     }
     if hand_back.0.load(Ordering::Relaxed) {
-        return stopping();
+        response = stopping();
     }
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    sealed(response)
+}
+
+/// With what tells browsers, and whatever is on the way, to keep nothing of it and to make nothing else of it.
+fn sealed(mut response: Response) -> Response {
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 
@@ -127,7 +140,7 @@ pub fn host_matches(allowed: &str, host: &str) -> bool {
 }
 
 /// `allowed` may end in `:*`, which matches every port and none.
-fn origin_matches(allowed: &str, origin: &str) -> bool {
+pub fn origin_matches(allowed: &str, origin: &str) -> bool {
     let Some(prefix) = allowed.strip_suffix(":*") else {
         return allowed.eq_ignore_ascii_case(origin);
     };

@@ -26,13 +26,13 @@ use crate::telemetry::trace;
 pub const ROOT: &str = "/api/v1";
 
 /// The routes of all operations.
-pub fn router(service: &Arc<Service>, max_body_bytes: usize) -> Router {
+pub fn router(service: &Arc<Service>, limits: body::Limits) -> Router {
     let mut router = Router::new();
     for tool in service.registry.iter() {
         let endpoint = Endpoint {
             service: Arc::clone(service),
             tool: Arc::clone(tool),
-            max_body_bytes,
+            limits,
         };
         router = router.route(tool.card().route.path, endpoint.into_route());
     }
@@ -58,7 +58,7 @@ pub async fn no_such_path() -> Response {
 struct Endpoint {
     service: Arc<Service>,
     tool: Arc<dyn Tool>,
-    max_body_bytes: usize,
+    limits: body::Limits,
 }
 
 impl Endpoint {
@@ -128,7 +128,7 @@ impl Endpoint {
         let mut arguments = if head.method == Method::GET || head.method == Method::HEAD {
             read_query(query)?
         } else if query.is_empty() {
-            let bytes = body::read(body, self.max_body_bytes, arrived + self.service.wait).await?;
+            let bytes = body::read(body, self.limits, arrived + self.service.wait).await?;
             read_body(&head.headers, &bytes)?
         } else {
             return Err(Refusal::invalid("A write takes its arguments from the body, not from the query.").into());

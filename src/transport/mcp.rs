@@ -57,7 +57,7 @@ const TOOLS_TTL_MS: u64 = 300_000;
 #[derive(Clone)]
 pub struct Endpoint {
     inner: StreamableHttpService<Handler, NeverSessionManager>,
-    max_body_bytes: usize,
+    limits: body::Limits,
     wait: Duration,
     service: Arc<Service>,
 }
@@ -71,7 +71,7 @@ impl Endpoint {
 }
 
 /// Makes the endpoint. Host and Origin are checked in front of it, for both transports alike.
-pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
+pub fn endpoint(service: &Arc<Service>, limits: body::Limits) -> Endpoint {
     let handler = Handler(Arc::new(Shared {
         tools: service
             .registry
@@ -83,7 +83,7 @@ pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_max_request_body_bytes(max_body_bytes)
+        .with_max_request_body_bytes(limits.bytes)
         .disable_allowed_hosts();
     Endpoint {
         inner: StreamableHttpService::new(
@@ -91,7 +91,7 @@ pub fn endpoint(service: &Arc<Service>, max_body_bytes: usize) -> Endpoint {
             Arc::new(NeverSessionManager::default()),
             config,
         ),
-        max_body_bytes,
+        limits,
         wait: service.wait,
         service: Arc::clone(service),
     }
@@ -109,7 +109,7 @@ pub async fn serve(
     request: Request,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let bytes = match body::read(body, endpoint.max_body_bytes, arrived + endpoint.wait).await {
+    let bytes = match body::read(body, endpoint.limits, arrived + endpoint.wait).await {
         Ok(bytes) => Bytes::from(bytes),
         Err(Unreadable(refusal, status)) => {
             let by_code = if refusal.too_large {

@@ -4,6 +4,7 @@ mod auth;
 mod body;
 mod connection;
 mod console;
+mod cors;
 mod front;
 mod health;
 mod http;

@@ -16,7 +16,7 @@ use super::connection::Limits;
 use super::console::{self, Console};
 use super::front::{Front, pass};
 use super::health::{self, Health};
-use super::{http, listen, mcp};
+use super::{body, cors, http, listen, mcp};
 use crate::config::Config;
 use crate::lifecycle::Lifecycle;
 use crate::operation::run::Service;
@@ -113,10 +113,13 @@ impl Admin {
 }
 
 impl Transports<'_> {
-    /// The layers, outermost first: front (arrival, stage, Host, Origin, hand-back), the door (who calls), then one of the two
+    /// The layers, outermost first: what browsers ask before they call, front (arrival, stage, Host, Origin, hand-back), the door (who calls), then one of the two
     /// transports.
     fn router(&self) -> std::io::Result<Router> {
-        let limit = self.config.max_body_bytes;
+        let limit = body::Limits {
+            bytes: self.config.max_body_bytes,
+            depth: self.config.wire.max_json_depth,
+        };
         let front = Front {
             lifecycle: self.lifecycle.clone(),
             hosts: self.config.hosts().into(),
@@ -139,6 +142,7 @@ impl Transports<'_> {
             .route(METADATA, metadata.clone())
             .route(&format!("{METADATA}/mcp"), metadata)
             .fallback(http::no_such_path)
-            .layer(from_fn_with_state(front, pass)))
+            .layer(from_fn_with_state(front, pass))
+            .layer(cors::layer(&self.config.allowed_origins)))
     }
 }

@@ -207,11 +207,6 @@ async fn odd_paths_queries_and_cursors_are_refused() {
             Raw::new("BREW", "/api/v1/tickets"),
             Http(405, "invalid_argument"),
         ),
-        (
-            "OPTIONS",
-            Raw::new("OPTIONS", "/api/v1/tickets"),
-            Http(405, "invalid_argument"),
-        ),
     ];
     for text in [
         "",

@@ -108,6 +108,11 @@ impl Raw {
         bytes
     }
 
+    /// All that goes over the wire.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.head(), self.body.clone()].concat()
+    }
+
     /// Sends head and body and leaves the connection to the caller.
     pub async fn begin(&self, replica: &Replica) -> TcpStream {
         let mut stream = TcpStream::connect(&replica.address).await.expect("connects");

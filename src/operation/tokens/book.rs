@@ -111,7 +111,10 @@ impl TokenBook {
             where hash = $1 and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())";
         let mut lent = self.database.lend().await?;
         let statement = sqlx::query_as(SQL).bind(hash.as_slice());
-        let answer = self.database.within("find_token", statement.fetch_optional(lent.connection())).await;
+        let answer = self
+            .database
+            .within("find_token", statement.fetch_optional(lent.connection()))
+            .await;
         lent.answered(answer)
     }
 

@@ -124,7 +124,9 @@ pub async fn issue(database: &Database, wanted: &Wanted<'_>, actor: &str) -> Res
         .bind(wanted.holder.map(|(_, subject)| subject))
         .bind(days)
         .bind(actor);
-    let answer = database.within("issue_token", statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("issue_token", statement.fetch_one(lent.connection()))
+        .await;
     Ok(match lent.answered(answer)?.as_str() {
         "new" => Issued::New,
         "rotated" => Issued::Rotated,
@@ -169,7 +171,9 @@ pub async fn revoke(database: &Database, name: &str, actor: &str) -> Result<Revo
         select outcome from judged";
     let mut lent = database.lend().await?;
     let statement = sqlx::query_scalar::<_, String>(SQL).bind(name).bind(actor);
-    let answer = database.within("revoke_token", statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("revoke_token", statement.fetch_one(lent.connection()))
+        .await;
     Ok(match lent.answered(answer)?.as_str() {
         "revoked" => Revoked::Now,
         "unknown" => Revoked::Unknown,
@@ -225,6 +229,8 @@ pub async fn list(database: &Database) -> Result<Vec<Listed>, DatabaseError> {
                rfc3339(issued_at) as issued_at, rfc3339(expires_at) as expires_at, rfc3339(revoked_at) as revoked_at
         from tokens order by name";
     let mut lent = database.lend().await?;
-    let answer = database.within("list_tokens", sqlx::query_as(SQL).fetch_all(lent.connection())).await;
+    let answer = database
+        .within("list_tokens", sqlx::query_as(SQL).fetch_all(lent.connection()))
+        .await;
     lent.answered(answer)
 }
