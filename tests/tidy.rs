@@ -176,7 +176,8 @@ fn no_file_is_too_long_to_read() {
         .flat_map(files)
     {
         let lines = read(&path).lines().count();
-        if lines > LONGEST_FILE {
+        // Dashboards are made by the program that shows them.
+        if lines > LONGEST_FILE && !path.ends_with(".json") {
             long.push(format!("{path}: {lines} lines"));
         }
     }
