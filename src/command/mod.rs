@@ -2,8 +2,8 @@
 
 mod admin;
 mod dev;
-mod healthcheck;
 mod files;
+mod healthcheck;
 mod load;
 mod migrate;
 mod serve;

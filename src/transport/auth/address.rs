@@ -15,10 +15,11 @@ pub struct Peer(pub SocketAddr);
 pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(&address));
     let mut nearest = peer.to_canonical();
-    let mut hops = headers.get_all("x-forwarded-for").iter().rev().flat_map(|value| {
-        let text = value.to_str().unwrap_or("not text");
-        text.rsplit(',').map(str::trim)
-    });
+    // Hop by hop: one that cannot be read must not hide those behind it.
+    let values = headers.get_all("x-forwarded-for").iter().rev();
+    let mut hops = values
+        .flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','))
+        .map(|hop| std::str::from_utf8(hop).unwrap_or_default().trim());
     while is_trusted(nearest) {
         match hops.next().and_then(read) {
             Some(address) => nearest = address,
