@@ -151,6 +151,63 @@ async fn the_application_role_serves_and_can_change_nothing_but_rows() {
 }
 
 #[tokio::test]
+async fn the_application_role_joins_takes_over_and_issues_tokens() {
+    let roles = Roles::new().await;
+    let token = issue_token(&roles.app_url).await;
+    let start = || Start::on(&roles.app_url).with("AUTH", "token");
+    let dying = start().with("WORK_MS", 600_000).ready().await;
+    let living = start().with("WORK_MS", 300).ready().await;
+    let call = ticket("k", "Taken over");
+    let url = format!("http://{}/api/v1/tickets", dying.address);
+    let lost = tokio::spawn(
+        crate::support::calls::client()
+            .post(url)
+            .bearer_auth(&token)
+            .json(&call)
+            .send(),
+    );
+    let mut sql = PgConnection::connect(&roles.app_url).await.expect("connects");
+    let mut running = async || {
+        let query = sqlx::query_scalar("select count(*) from requests where status = 'running' and attempt = 1");
+        let count: i64 = query.fetch_one(&mut sql).await.expect("a number");
+        count == 1
+    };
+    let began = std::time::Instant::now();
+    while !running().await {
+        assert!(began.elapsed() < crate::support::DEADLINE, "it is not claimed");
+    }
+    dying.kill().await;
+    assert!(lost.await.expect("it ends").is_err());
+    let caller = living.by(&token);
+    let (one, two) = tokio::join!(caller.create("k", "Taken over"), caller.create("k", "Taken over"));
+    let mut replayed = [&one, &two].map(|answer| answer.body["replayed"].as_bool());
+    replayed.sort();
+    assert_eq!(replayed, [Some(false), Some(true)], "{one:?} {two:?}");
+    let denied = living
+        .log()
+        .into_iter()
+        .find(|line| line.to_string().contains("permission denied"));
+    assert_eq!(denied, None);
+}
+
+async fn issue_token(url: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
+        .args([
+            "admin",
+            "token",
+            "issue",
+            "ci",
+            "--scopes",
+            "tickets:read,tickets:write",
+        ])
+        .env("DATABASE_URL", url)
+        .output();
+    let output = output.await.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[tokio::test]
 async fn the_application_role_counts_the_sessions_of_other_roles_too() {
     let roles = Roles::new().await;
     let settings = Settings {

@@ -292,6 +292,7 @@ const LISTED: &[(&str, &[&str])] = &[
     ("LICENSE-APACHE", &[]),
     ("LICENSE-MIT", &[]),
     ("README.md", &[]),
+    ("SECURITY.md", &[]),
     ("clippy.toml", &[]),
     ("deny.toml", &[]),
     ("docker-compose.yml", &[]),

@@ -20,8 +20,8 @@ impl Drop for Certificate {
 }
 
 impl Certificate {
-    fn new() -> Self {
-        let made = Self(std::env::temp_dir().join(format!("ticket-ledger-tls-{}", std::process::id())));
+    fn new(name: &str) -> Self {
+        let made = Self(std::env::temp_dir().join(format!("ticket-ledger-tls-{}-{name}", std::process::id())));
         std::fs::create_dir_all(&made.0).expect("a folder");
         std::fs::set_permissions(&made.0, PermissionsExt::from_mode(0o755)).expect("a folder for all");
         let openssl = Command::new("openssl")
@@ -56,7 +56,7 @@ fn free_port() -> u16 {
 
 #[tokio::test]
 async fn a_replica_encrypts_its_connections_and_knows_the_server_by_its_certificate() {
-    let certificate = Certificate::new();
+    let certificate = Certificate::new("server");
     let port = free_port();
     let cluster = TestCluster::own(&[
         ("port", &port.to_string()),
@@ -86,7 +86,7 @@ async fn a_replica_encrypts_its_connections_and_knows_the_server_by_its_certific
     .await
     .expect("sessions");
     assert!(encrypted >= 3 && open == 0, "{encrypted} encrypted, {open} not");
-    // The machine's own roots do not know this certificate.
+    // A replica that does not know the server takes no calls, and says why.
     let unknown = format!("postgres://postgres@localhost:{port}/{database}?sslmode=verify-full");
     let stranger = Start::on(&unknown).bound().await;
     eventually("it says why it is not ready", || async {
@@ -97,4 +97,58 @@ async fn a_replica_encrypts_its_connections_and_knows_the_server_by_its_certific
     })
     .await;
     assert_eq!(stranger.admin("/readyz").await.status, 503);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_who_it_should_be_is_refused_with_a_sentence_that_says_what_to_do() {
+    let (certificate, other) = (Certificate::new("right"), Certificate::new("wrong"));
+    let port = free_port();
+    let cluster = TestCluster::own(&[
+        ("port", &port.to_string()),
+        ("ssl", "on"),
+        ("ssl_cert_file", &certificate.file("server.crt")),
+        ("ssl_key_file", &certificate.file("server.key")),
+    ])
+    .await;
+    let plain = cluster.database().await;
+    let (_, database) = plain.rsplit_once('/').expect("a database");
+    let url = |host: &str, mode: &str, authority: &Certificate| {
+        let authority = authority.file("server.crt");
+        format!("postgres://postgres@{host}:{port}/{database}?sslmode={mode}&sslrootcert={authority}")
+    };
+    let nobody =
+        "its certificate is signed by nobody who is trusted here; name the authority that signed it with sslrootcert";
+    let cases = [
+        (url("localhost", "verify-full", &certificate), None),
+        (url("localhost", "verify-full", &other), Some(nobody)),
+        (url("localhost", "verify-ca", &other), Some(nobody)),
+        (
+            url("127.0.0.1", "verify-full", &certificate),
+            Some("its certificate is for another host"),
+        ),
+        (url("127.0.0.1", "verify-ca", &certificate), None),
+        // Encrypted, to whomever.
+        (url("127.0.0.1", "require", &other), None),
+    ];
+    for (url, refused) in cases {
+        is_refused(&url, refused).await;
+    }
+    let open = TestCluster::own(&[("port", &free_port().to_string())]).await;
+    let url = open.database().await.replace("?", "?sslmode=require&");
+    is_refused(
+        &url,
+        Some("no encrypted connection could be made, which sslmode in DATABASE_URL asks for"),
+    )
+    .await;
+}
+
+async fn is_refused(url: &str, sentence: Option<&str>) {
+    let migrate = tokio::process::Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
+        .arg("migrate")
+        .env("DATABASE_URL", url)
+        .output();
+    let output = migrate.await.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.success(), sentence.is_none(), "{url}: {said}");
+    assert!(said.contains(sentence.unwrap_or_default()), "{url}: {said}");
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Failure;
 use super::serve::{Replica, start_telemetry, stop_on_signals};
 use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
+use crate::config::access::Auth;
 use crate::config::{Config, LogFormat};
 use crate::transport::{Admin, Server};
 
@@ -86,19 +87,33 @@ async fn serve(
     crate::postgres::migrate(&url, Duration::from_secs(10)).await?;
     let greeting = url.clone();
     let private = cluster.is_some();
+    let asks = arguments.config.access.asks(Auth::Token);
     replica
-        .run(url, stop, move |server, admin| greet(server, admin, &greeting, private))
+        .run(url, stop, move |server, admin| {
+            greet(server, admin, &greeting, private, asks)
+        })
         .await
 }
 
 /// What a newcomer needs, ready to paste.
-fn greet(server: &Server, admin: &Admin, url: &str, private: bool) {
+fn greet(server: &Server, admin: &Admin, url: &str, private: bool, asks: bool) {
     let address = server.address;
     let other = address.port().wrapping_add(1).max(1024);
     let program =
         std::env::current_exe().map_or_else(|_| "ticket-ledger".to_owned(), |path| path.display().to_string());
     let other_admin = admin.address.port().wrapping_add(1).max(1024);
     let pid = std::process::id();
+    let who = if asks {
+        format!(
+            "Callers have to say who they are; a token to send with -H 'Authorization: Bearer …':
+
+  DATABASE_URL='{url}' {program} admin token issue try --scopes tickets:read,tickets:write
+
+"
+        )
+    } else {
+        String::new()
+    };
     let stop = if private {
         "Ctrl-C stops it and its Postgres."
     } else {
@@ -125,7 +140,7 @@ Start a second replica:
 
   DATABASE_URL='{url}' {program} serve --log-format text --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
 
-Kill this one as a crash would; nothing is lost, and started again it recovers by itself:
+{who}Kill this one as a crash would; nothing is lost, and started again it recovers by itself:
 
   kill -9 {pid}
 

@@ -47,15 +47,39 @@ impl From<sqlx::Error> for DatabaseError {
                 let state = refusal.code().unwrap_or_default();
                 by_state(&state, refusal.constraint(), refusal.message())
             }
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
+            sqlx::Error::Io(failure) => Self::Unreachable(certificate(failure).unwrap_or_else(|| error.to_string())),
+            sqlx::Error::Tls(_) => Self::Unreachable(format!(
+                "no encrypted connection could be made, which sslmode in DATABASE_URL asks for ({error})"
+            )),
+            sqlx::Error::PoolTimedOut
             | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => Self::Unreachable(error.to_string()),
             _ => Self::Fatal(error.to_string()),
         }
     }
+}
+
+/// What is wrong with the server's certificate, and what to do, if that is why the connection failed. Until it is put right the
+/// server counts as out of reach.
+fn certificate(failure: &std::io::Error) -> Option<String> {
+    let refused = failure.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let rustls::Error::InvalidCertificate(why) = refused else {
+        return None;
+    };
+    use rustls::CertificateError as Why;
+    Some(match why {
+        // The second, where somebody else's authority has the same name.
+        Why::UnknownIssuer | Why::BadSignature => {
+            "its certificate is signed by nobody who is trusted here; name the authority that signed it with \
+                               sslrootcert in DATABASE_URL"
+                .to_owned()
+        }
+        Why::NotValidForName | Why::NotValidForNameContext { .. } => {
+            format!("its certificate is for another host ({why}); use a name in DATABASE_URL that it is for")
+        }
+        _ => format!("its certificate cannot be trusted ({why})"),
+    })
 }
 
 /// SQLSTATE to what can be done, after appendix A of the PostgreSQL manual.
