@@ -134,7 +134,7 @@ async fn a_server_that_is_not_who_it_should_be_is_refused_with_a_sentence_that_s
         is_refused(&url, refused).await;
     }
     let open = TestCluster::own(&[("port", &free_port().to_string())]).await;
-    let url = open.database().await.replace("?", "?sslmode=require&");
+    let url = format!("{}?sslmode=require", open.database().await);
     is_refused(
         &url,
         Some("no encrypted connection could be made, which sslmode in DATABASE_URL asks for"),
