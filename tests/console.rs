@@ -177,3 +177,22 @@ async fn the_console_is_told_only_to_an_address_or_an_allowed_name_and_reads_alo
     let policy = page.headers["content-security-policy"].to_str().expect("text");
     assert!(policy.starts_with("default-src 'none'"), "{policy}");
 }
+
+#[tokio::test]
+async fn where_callers_are_asked_who_they_are_the_console_tells_operators_alone() {
+    let scene = Scene::new().await;
+    let writer = scene.token("writer", &["--scopes", "tickets:read,tickets:write"]).await;
+    let operator = scene.token("operator", &["--scopes", "admin"]).await;
+    let a = scene.replica().with("AUTH", "token").ready().await;
+    // The page itself shows nothing, and asks for a token.
+    assert_eq!(a.admin("/console").await.status, 200);
+    for path in ["/console/state", "/console/request?request_id=k"] {
+        assert_eq!(a.admin(path).await.status, 401, "{path}");
+        for (token, status) in [(&writer, 403), (&operator, 200), (&"tl_none".to_owned(), 401)] {
+            let request = client()
+                .get(format!("http://{}{path}", a.admin_address))
+                .header("authorization", format!("Bearer {token}"));
+            assert_eq!(request.send().await.expect("an answer").status(), status, "{path}");
+        }
+    }
+}

@@ -8,15 +8,18 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use serde::Deserialize;
 use tracing::warn;
 
+use super::auth::{Door, admit};
 use super::front::{host_matches, refused};
 use crate::ledger::Ledger;
 use crate::operation::answer::{Code, Refusal};
+use crate::operation::caller::Caller;
+use crate::operation::scope::Scope;
 
 const PAGE: &str = include_str!("console.html");
 
@@ -33,11 +36,18 @@ pub struct Console {
     pub hosts: Arc<[String]>,
 }
 
-pub fn router(console: Console) -> Router {
-    Router::new()
-        .route("/console", get(page))
+/// `door` is there where callers are asked who they are: then what the page shows is for operators alone. The page itself shows
+/// nothing, and asks for a token.
+pub fn router(console: Console, door: Option<Arc<Door>>) -> Router {
+    let mut told = Router::new()
         .route("/console/state", get(state))
-        .route("/console/request", get(request))
+        .route("/console/request", get(request));
+    if let Some(door) = door {
+        told = told
+            .layer(from_fn(operators_only))
+            .layer(from_fn_with_state(door, admit));
+    }
+    told.route("/console", get(page))
         .layer(from_fn_with_state(console.clone(), guard))
         .with_state(console)
 }
@@ -64,6 +74,14 @@ async fn guard(State(console): State<Console>, request: Request, next: Next) -> 
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
+}
+
+async fn operators_only(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    if caller.is_some_and(|caller| caller.scopes.allow(Some(Scope::Admin))) {
+        return next.run(request).await;
+    }
+    refused(&Refusal::forbidden(Scope::Admin), None)
 }
 
 fn is_address(host: &str) -> bool {

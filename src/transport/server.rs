@@ -87,15 +87,22 @@ impl Admin {
     /// The listener's own address cannot be read.
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
+        let door = match transports.config.access.is_anonymous() {
+            true => None,
+            false => Some(Arc::new(Door::new(transports.config, &transports.service)?)),
+        };
         let health = health::router(Health {
             lifecycle: transports.lifecycle.clone(),
             ledger: Arc::clone(&transports.service.ledger),
             replica: Arc::clone(&transports.replica),
         })
-        .merge(console::router(Console {
-            ledger: Arc::clone(&transports.service.ledger),
-            hosts: transports.config.allowed_hosts.clone().into(),
-        }));
+        .merge(console::router(
+            Console {
+                ledger: Arc::clone(&transports.service.ledger),
+                hosts: transports.config.hosts().into(),
+            },
+            door,
+        ));
         Ok(Self {
             address,
             health: tokio::spawn(async {
