@@ -18,7 +18,7 @@ use crate::operation::registry::Registry;
 use crate::operation::run::Service;
 use crate::postgres::{Connections, Database, Reach, SchemaState, connections, schema_state};
 use crate::telemetry::Telemetry;
-use crate::transport::{Admin, Server, Transports};
+use crate::transport::{Admin, Door, Server, Transports};
 
 /// Pause between two looks at a database that is not ready yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -107,14 +107,16 @@ impl<'a> Replica<'a> {
         });
         ledger.observe();
         let lifecycle = Lifecycle::default();
+        let service = Arc::new(Service {
+            ledger: Arc::clone(&ledger),
+            registry,
+            wait: config.wait(),
+            units_per_hour: config.units_per_hour(),
+        });
         let transports = Transports {
             config,
-            service: Arc::new(Service {
-                ledger: Arc::clone(&ledger),
-                registry,
-                wait: config.wait(),
-                units_per_hour: config.units_per_hour(),
-            }),
+            door: Arc::new(Door::new(config, &service)?),
+            service,
             lifecycle: lifecycle.clone(),
             replica: config.replica().into(),
         };

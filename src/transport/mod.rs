@@ -13,4 +13,5 @@ mod mcp;
 mod peek;
 mod server;
 
+pub use auth::Door;
 pub use server::{Admin, Server, Transports};

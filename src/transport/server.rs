@@ -34,6 +34,8 @@ pub struct Transports<'a> {
     pub lifecycle: Lifecycle,
     /// The replica's name.
     pub replica: Arc<str>,
+    /// Who is let in. One for calls and for the console, because it has the issuer's keys.
+    pub door: Arc<Door>,
 }
 
 /// The listener for calls.
@@ -54,7 +56,7 @@ impl Server {
     /// Takes calls; stops listening when the replica drains.
     ///
     /// # Errors
-    /// The listener's own address cannot be read, or no TLS client can be made on this machine.
+    /// The listener's own address cannot be read.
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let lifecycle = transports.lifecycle.clone();
@@ -64,7 +66,7 @@ impl Server {
             idle: wire.idle_timeout(),
             header_bytes: wire.max_header_bytes,
         };
-        let (router, most) = (transports.router()?, wire.max_connections);
+        let (router, most) = (transports.router(), wire.max_connections);
         let calls = async move { listen::serve(listener, router, most, limits, lifecycle.draining()).await };
         Ok(Self {
             address,
@@ -87,10 +89,8 @@ impl Admin {
     /// The listener's own address cannot be read.
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        let door = match transports.config.access.is_anonymous() {
-            true => None,
-            false => Some(Arc::new(Door::new(transports.config, &transports.service)?)),
-        };
+        let asks = !transports.config.access.is_anonymous();
+        let door = asks.then(|| Arc::clone(&transports.door));
         let health = health::router(Health {
             lifecycle: transports.lifecycle.clone(),
             ledger: Arc::clone(&transports.service.ledger),
@@ -122,7 +122,7 @@ impl Admin {
 impl Transports<'_> {
     /// The layers, outermost first: what browsers ask before they call, front (arrival, stage, Host, Origin, hand-back), the door (who calls), then one of the two
     /// transports.
-    fn router(&self) -> std::io::Result<Router> {
+    fn router(&self) -> Router {
         let limit = body::Limits {
             bytes: self.config.max_body_bytes,
             depth: self.config.wire.max_json_depth,
@@ -133,7 +133,7 @@ impl Transports<'_> {
             origins: self.config.allowed_origins.clone().into(),
         };
         let endpoint = mcp::endpoint(&self.service, limit);
-        let door = Arc::new(Door::new(self.config, &self.service)?);
+        let door = Arc::clone(&self.door);
         let open = Arc::clone(&door);
         // Both places of RFC 9728: that of the resource with its path, and that of clients which leave the path out.
         let metadata = get(move || async move {
@@ -142,7 +142,7 @@ impl Transports<'_> {
                 None => http::no_such_path().await,
             }
         });
-        Ok(Router::new()
+        Router::new()
             .route("/mcp", any(mcp::serve).with_state(endpoint))
             .nest(http::ROOT, http::router(&self.service, limit))
             .layer(from_fn_with_state(door, admit))
@@ -150,6 +150,6 @@ impl Transports<'_> {
             .route(&format!("{METADATA}/mcp"), metadata)
             .fallback(http::no_such_path)
             .layer(from_fn_with_state(front, pass))
-            .layer(cors::layer(&self.config.allowed_origins)))
+            .layer(cors::layer(&self.config.allowed_origins))
     }
 }

@@ -17,7 +17,7 @@ use ticket_ledger::operation::run::Service;
 use ticket_ledger::operation::tickets::CreateTicket;
 use ticket_ledger::operation::{Erased, Tool};
 use ticket_ledger::postgres::{Database, Reach};
-use ticket_ledger::transport::{Server, Transports};
+use ticket_ledger::transport::{Door, Server, Transports};
 use tokio::net::TcpListener;
 
 use self::add_reaction::AddReaction;
@@ -55,14 +55,16 @@ impl Replica {
             upkeep: registry.upkeep(),
         });
         let lifecycle = Lifecycle::default();
+        let service = Arc::new(Service {
+            ledger: Arc::clone(&ledger),
+            registry,
+            wait: config.wait(),
+            units_per_hour: 0,
+        });
         let transports = Transports {
             config: &config,
-            service: Arc::new(Service {
-                ledger: Arc::clone(&ledger),
-                registry,
-                wait: config.wait(),
-                units_per_hour: 0,
-            }),
+            door: Arc::new(Door::new(&config, &service).expect("a door")),
+            service,
             lifecycle: lifecycle.clone(),
             replica: "worked-example".into(),
         };
