@@ -24,6 +24,7 @@ mod dev;
 mod disruptions;
 mod drain;
 mod duplicates;
+mod entries;
 mod eras;
 mod errors_do_not_stick;
 mod exactly_once;

@@ -5,6 +5,8 @@
 pub mod answer;
 pub mod caller;
 mod crowd;
+pub mod entries;
+pub mod fields;
 pub mod key;
 pub mod limit;
 pub mod page;
@@ -41,6 +43,15 @@ pub enum Toolset {
     Requests,
     /// Tickets and their comments.
     Tickets,
+    /// Questions and replies.
+    Entries,
+}
+
+impl Toolset {
+    /// Whether results over MCP stand in an envelope: `{http_status, data, retry_after_seconds}`, where `data` is what HTTP answers.
+    pub fn is_enveloped(self) -> bool {
+        self == Self::Entries
+    }
 }
 
 /// What an operation does on a repeat. The hints that clients read follow from it and cannot be set by hand.
@@ -193,8 +204,9 @@ pub trait Operation: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Runs where a repeat would be answered with `expired` because the stored result is gone, and may refuse with a better
-    /// reason, for instance because what was created has been deleted.
+    /// Runs where a repeat would be answered with `expired` because the stored result is gone, and where find_request finds
+    /// nothing, because the operation may know more than the ledger still does. It may refuse with a better reason, for instance
+    /// because what was created has been deleted.
     async fn on_expired(&self, _reader: &Reader<'_>, _request_id: &str) -> Result<(), Refusal> {
         Ok(())
     }
@@ -266,7 +278,7 @@ impl<O: Operation> Tool for Erased<O> {
     }
 
     fn output_schema(&self) -> Map<String, Value> {
-        schema::output::<O::Answer>(self.0.card().class)
+        schema::output::<O::Answer>(&self.0.card())
     }
 
     fn accept(&self, arguments: Map<String, Value>) -> Result<Value, Refusal> {

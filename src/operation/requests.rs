@@ -105,6 +105,9 @@ impl Operation for FindRequest {
         let seen = match found {
             Ok(seen) => seen,
             Err(too_old) => {
+                for tool in reader.registry.iter() {
+                    tool.on_expired(reader, &arguments.request_id).await?;
+                }
                 if too_old {
                     answer["status"] = json!("expired");
                     answer["recorded"] = json!(false);

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Class;
+use super::{Card, Class};
 
 /// What every schema of a request_id says: one per intent, not one per call.
 pub const REQUEST_ID: &str = "Names this one intent to write. Choose it before the call (new_request_id gives you one) and note \
@@ -39,12 +39,12 @@ pub fn request_id() -> Value {
     })
 }
 
-/// The schema of everything an operation answers: for a write, settled, in progress or an error.
-pub fn output<T: JsonSchema>(class: Class) -> Map<String, Value> {
+/// The schema of everything an operation answers over MCP: for a write, settled, in progress or an error.
+pub fn output<T: JsonSchema>(card: &Card) -> Map<String, Value> {
     let mut answer = of::<T>();
     let definitions = answer.remove("$defs");
     let mut variants = vec![];
-    match class {
+    match card.class {
         Class::ReadOnly => variants.push(Value::Object(answer)),
         Class::Transactional { .. } => {
             variants.push(settled(answer));
@@ -64,7 +64,18 @@ pub fn output<T: JsonSchema>(class: Class) -> Map<String, Value> {
     variants.push(error());
     let mut schema = Map::new();
     schema.insert("type".to_owned(), json!("object"));
-    schema.insert("anyOf".to_owned(), Value::Array(variants));
+    if card.toolset.is_enveloped() {
+        let properties = json!({
+            "http_status": { "type": "integer", "description": "The status that HTTP answers: 201 done now, 200 read or done by an \
+                earlier call, 202 in progress, else an error." },
+            "data": { "description": "What HTTP answers.", "anyOf": variants },
+            "retry_after_seconds": { "type": "integer", "description": "When to call again." },
+        });
+        schema.insert("properties".to_owned(), properties);
+        schema.insert("required".to_owned(), json!(["http_status", "data"]));
+    } else {
+        schema.insert("anyOf".to_owned(), Value::Array(variants));
+    }
     if let Some(definitions) = definitions {
         schema.insert("$defs".to_owned(), definitions);
     }

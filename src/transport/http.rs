@@ -241,35 +241,22 @@ fn take_idempotency_key(headers: &HeaderMap, arguments: &mut Map<String, Value>)
 }
 
 fn respond(outcome: Outcome, success: u16, hand_back: &HandBack) -> Response {
-    let success = StatusCode::from_u16(success).unwrap_or(StatusCode::OK);
-    match outcome {
-        Outcome::Done {
-            answer,
-            replayed: false,
-        } => json(success, &Value::Object(answer)),
-        Outcome::Done { answer, replayed: true } => {
-            let mut response = json(StatusCode::OK, &Value::Object(answer));
-            response
-                .headers_mut()
-                .insert("idempotency-replayed", HeaderValue::from_static("true"));
-            response
-        }
-        Outcome::Read(answer) => json(success, &answer),
-        Outcome::InProgress {
-            answer,
-            retry_after_seconds,
-        } => {
-            let mut response = json(StatusCode::ACCEPTED, &Value::Object(answer));
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
-            response
-        }
-        Outcome::Refused(refusal) => refused(&refusal, None),
-        Outcome::HandedBack => {
-            // The front makes the response.
-            hand_back.set();
-            Response::new(Body::empty())
-        }
+    let Some(told) = outcome.told(success) else {
+        // The front makes the response.
+        hand_back.set();
+        return Response::new(Body::empty());
+    };
+    if let Some(refusal) = &told.refusal {
+        return refused(refusal, None);
     }
+    let status = StatusCode::from_u16(told.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let mut response = json(status, &told.body);
+    let headers = response.headers_mut();
+    if told.replayed {
+        headers.insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    if let Some(seconds) = told.retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
 }

@@ -24,7 +24,7 @@ use tracing::{Instrument, Span};
 use super::body::{self, Unreadable};
 use super::front::{Arrived, CallSpan, HandBack, json as json_response, refused};
 use super::peek::Peek;
-use crate::operation::answer::{Outcome, Refusal, shortened};
+use crate::operation::answer::{Refusal, shortened};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::scope::{Scope, Scopes};
@@ -297,21 +297,29 @@ impl ServerHandler for Handler {
             })
             .instrument(span.clone())
             .await;
-        if matches!(outcome, Outcome::Refused(_)) {
+        let card = tool.card();
+        let Some(told) = outcome.told(card.route.success) else {
+            if let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>()) {
+                hand_back.set();
+            }
+            // The front puts a 502 in its place.
+            return Ok(CallToolResult::structured_error(json!({})).into());
+        };
+        if let Some(refusal) = &told.refusal {
             trace::fail(&span, TOOL_ERROR);
+            if refusal.needs.is_some()
+                && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
+            {
+                let _ = forbidden.0.set(refusal.clone());
+            }
         }
-        if matches!(outcome, Outcome::HandedBack)
-            && let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>())
-        {
-            hand_back.set();
-        }
-        if let Outcome::Refused(refusal) = &outcome
-            && refusal.needs.is_some()
-            && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
-        {
-            let _ = forbidden.0.set(refusal.clone());
-        }
-        Ok(respond(outcome).into())
+        // Structured content and text are the same object, because some clients show a model only the one, some only the other.
+        let result = if told.refusal.is_some() {
+            CallToolResult::structured_error
+        } else {
+            CallToolResult::structured
+        };
+        Ok(result(told.structured(card.toolset.is_enveloped())).into())
     }
 
     async fn on_custom_request(
@@ -332,18 +340,5 @@ impl ServerHandler for Handler {
         }
         let message = format!("There is no method {}. Nothing was done.", shortened(&request.method));
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
-    }
-}
-
-/// Structured content and text are the same object, because some clients show a model only the one, some only the other.
-fn respond(outcome: Outcome) -> CallToolResult {
-    match outcome {
-        Outcome::Done { answer, .. } | Outcome::InProgress { answer, .. } => {
-            CallToolResult::structured(Value::Object(answer))
-        }
-        Outcome::Read(answer) => CallToolResult::structured(answer),
-        Outcome::Refused(refusal) => CallToolResult::structured_error(refusal.to_json()),
-        // The front puts a 502 in its place.
-        Outcome::HandedBack => CallToolResult::structured_error(json!({})),
     }
 }
