@@ -80,6 +80,51 @@ begin atomic
     where principal = of_principal and request_id = of_request_id and status = 'done';
 end;
 
+-- Puts an entry out of sight, or shows it again, alone in its thread: replies come before or after it. Leaves an audit row.
+create function set_entry_hidden(id text, hidden boolean, actor text, out outcome text)
+    language plpgsql volatile
+as $$
+begin
+    perform lock_thread(coalesce((select parent_id from entries where entry_id = id), id));
+    update entries set hidden_at = case when hidden then clock_timestamp() end
+    where entry_id = id and (hidden_at is not null) <> hidden;
+    outcome := case
+        when found then 'changed'
+        when exists (select from entries where entry_id = id) then 'already so'
+        when exists (select from deleted_entries where entry_id = id) then 'deleted'
+        else 'unknown'
+    end;
+    if outcome <> 'unknown' then
+        insert into audit (actor, action, subject, outcome)
+        values (set_entry_hidden.actor, case when hidden then 'hide' else 'unhide' end, id, set_entry_hidden.outcome);
+    end if;
+end
+$$;
+
+-- Deletes an entry and what the ledger has stored of it, and records that it was there. Leaves an audit row.
+create function delete_entry(id text, actor text, out outcome text)
+    language plpgsql volatile
+as $$
+declare
+    gone entries;
+begin
+    perform lock_thread(coalesce((select parent_id from entries where entry_id = id), id));
+    delete from entries where entry_id = id returning * into gone;
+    if found then
+        insert into deleted_entries (entry_id, type, parent_id, created_at, deleted_at, principal, request_id)
+        values (gone.entry_id, gone.type, gone.parent_id, gone.created_at, clock_timestamp(), gone.principal, gone.request_id);
+        perform scrub_result(gone.principal, gone.request_id);
+        outcome := 'changed';
+    elsif exists (select from deleted_entries where entry_id = id) then
+        outcome := 'already so';
+    else
+        outcome := 'unknown';
+        return;
+    end if;
+    insert into audit (actor, action, subject, outcome) values (delete_entry.actor, 'delete', id, delete_entry.outcome);
+end
+$$;
+
 -- Removes entries and records of deletions that are past their retention, `most` of each. A function, because a row that cannot be
 -- removed is set aside by a subtransaction of its own.
 create function retire_entries(keep_entries_ms bigint, keep_deletions_ms bigint, most bigint,

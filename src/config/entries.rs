@@ -27,7 +27,9 @@ impl Entries {
     pub(super) fn examine(&self, key_hours: u64, findings: &mut Findings) {
         let entries = self.entry_retention_hours;
         findings.refuse(!(1..=LONGEST_RETENTION_HOURS).contains(&entries), || {
-            format!("ENTRY_RETENTION_HOURS is {entries}: entries must be kept for at least 1 hour and at most ten years.")
+            format!(
+                "ENTRY_RETENTION_HOURS is {entries}: entries must be kept for at least 1 hour and at most ten years."
+            )
         });
         let deletions = self.deletion_hours(key_hours);
         findings.refuse(deletions < key_hours || deletions > LONGEST_RETENTION_HOURS, || {

@@ -114,10 +114,17 @@ impl Class {
 pub struct Route {
     /// GET, POST or PUT.
     pub method: &'static str,
-    /// Such as `/tickets/{ticket_id}/status`.
+    /// Such as `/tickets/{ticket_id}/status`. A path that ends in `.md` answers Markdown, any other JSON.
     pub path: &'static str,
     /// The status of a first answer: 201 where something is created.
     pub success: u16,
+}
+
+impl Route {
+    /// Whether what it answers is Markdown; refusals are JSON all the same.
+    pub fn is_markdown(&self) -> bool {
+        self.path.ends_with(".md")
+    }
 }
 
 /// How an operation presents itself.

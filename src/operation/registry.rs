@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entries::{Board, GetReply, GetThread, ListReplies, OldEntries, PostEntry};
+use super::entries::{Board, GetReply, GetThread, ListReplies, OldEntries, PostEntry, ReadThread};
 use super::limit::IdleSources;
 use super::requests::{FindRequest, NewRequestId};
 use super::tickets::{AddComment, CreateTicket, GetTicket, ListTickets, SetTicketStatus};
@@ -32,6 +32,7 @@ impl Registry {
             Arc::new(Erased(GetThread { board: board() })),
             Arc::new(Erased(ListReplies { board: board() })),
             Arc::new(Erased(GetReply { board: board() })),
+            Arc::new(Erased(ReadThread { board: board() })),
         ];
         let mut offered = Self::of(all.into_iter().filter(|tool| {
             let toolset = tool.card().toolset;

@@ -1,5 +1,6 @@
 //! The board: its rules, over both transports, on several replicas.
 
+mod markdown;
 mod pages;
 mod text;
 
@@ -279,16 +280,10 @@ async fn a_question_and_a_reply_are_read_back_as_they_were_posted_by_both_ways()
 #[tokio::test]
 async fn addresses_begin_with_public_url() {
     let scene = Scene::new().await;
-    let replica = start(&scene)
-        .with("PUBLIC_URL", "https://Example.org/")
-        .ready()
-        .await;
+    let replica = start(&scene).with("PUBLIC_URL", "https://Example.org/").ready().await;
     let asked = call(&replica, Way::Mcp, "post_entry", question("q")).await.fresh();
     let id = asked.id();
-    assert_eq!(
-        asked.text("url"),
-        format!("https://example.org/api/v1/threads/{id}")
-    );
+    assert_eq!(asked.text("url"), format!("https://example.org/api/v1/threads/{id}"));
     let replied = call(&replica, Way::Mcp, "post_entry", reply("r", id)).await.fresh();
     assert_eq!(replied.text("url"), asked.text("url"));
     let bookmark = format!("{}/replies/{}", asked.text("url"), replied.id());

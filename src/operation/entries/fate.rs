@@ -39,7 +39,9 @@ pub async fn fate(reader: &Reader<'_>, board: &Board, request_id: &str) -> Resul
         .bind(&*reader.caller.principal)
         .bind(request_id)
         .bind(board.keep_entries_ms());
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("what_became_of_it", statement.fetch_one(lent.connection()))
+        .await;
     Ok(match lent.answered(answer).map_err(unavailable)? {
         (true, _, true) => Fate::Visible,
         (true, _, false) => Fate::Hidden,

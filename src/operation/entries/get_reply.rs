@@ -70,7 +70,9 @@ impl Operation for GetReply {
             .bind(&arguments.thread_id)
             .bind(&arguments.reply_id)
             .bind(self.board.keep_entries_ms());
-        let answer = database.within(statement.fetch_optional(lent.connection())).await;
+        let answer = database
+            .within("read_reply", statement.fetch_optional(lent.connection()))
+            .await;
         let reply = lent.answered(answer).map_err(unavailable)?;
         Ok(reply.ok_or_else(no_such_reply)?.shown(&self.board))
     }

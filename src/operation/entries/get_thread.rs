@@ -70,6 +70,8 @@ pub(super) async fn question(reader: &Reader<'_>, board: &Board, id: &str) -> Re
     let unavailable = |error| database_unavailable(&error);
     let mut lent = database.lend().await.map_err(unavailable)?;
     let statement = sqlx::query_as(SQL).bind(id).bind(board.keep_entries_ms());
-    let answer = database.within(statement.fetch_optional(lent.connection())).await;
+    let answer = database
+        .within("read_question", statement.fetch_optional(lent.connection()))
+        .await;
     lent.answered(answer).map_err(unavailable)
 }

@@ -120,7 +120,9 @@ pub(super) async fn replies(
         .bind(after_us)
         .bind(after_id)
         .bind(page::MOST_ITEMS as i64 + 1);
-    let answer = database.within(statement.fetch_all(lent.connection())).await;
+    let answer = database
+        .within("list_replies", statement.fetch_all(lent.connection()))
+        .await;
     let rows = lent.answered(answer).map_err(unavailable)?;
     if rows.is_empty() {
         return Ok(None);

@@ -7,9 +7,13 @@ mod fate;
 mod get_reply;
 mod get_thread;
 mod list_replies;
+mod markdown;
+pub mod moderation;
 mod post_entry;
+mod read_thread;
 mod retention;
 mod shown;
+mod twins;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +28,9 @@ pub use get_reply::GetReply;
 pub use get_thread::GetThread;
 pub use list_replies::ListReplies;
 pub use post_entry::PostEntry;
+pub use read_thread::ReadThread;
 pub use retention::OldEntries;
+pub use twins::{TwinEntries, twin_entries};
 
 /// Longest text of an actor and of submission_mode, in characters.
 const LONGEST_SHORT_TEXT: usize = 64;

@@ -47,6 +47,8 @@ async fn retire(database: &Database, board: &Board) -> Result<(i64, i64), Databa
         .bind(board.keep_entries_ms())
         .bind(board.keep_deletions_ms())
         .bind(MOST_ROWS);
-    let answer = database.within(statement.fetch_one(lent.connection())).await;
+    let answer = database
+        .within("retire_entries", statement.fetch_one(lent.connection()))
+        .await;
     lent.answered(answer)
 }
