@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use ticket_ledger::operation::{Class, Tool};
 
-use crate::support::house::{house, registry};
+use crate::support::house::{by_route, house, registry};
 use crate::support::raw::Raw;
 use crate::support::replica::Replica;
 use crate::support::scene::Scene;
@@ -204,46 +204,19 @@ async fn unknown_arguments_are_refused_by_every_operation_over_both_transports()
         );
         let over_http = by_route(&replica, tool.as_ref(), arguments).await;
         assert_eq!(
-            (over_http.0, &over_http.1["error"]["code"]),
-            (400, &json!("invalid_argument")),
+            (over_http.status, over_http.code()),
+            (400, "invalid_argument"),
             "{}",
             tool.name()
         );
         assert!(
-            over_http.1["error"]["message"]
+            over_http.body["error"]["message"]
                 .as_str()
                 .is_some_and(|message| message.contains("colour")),
             "{over_http:?}"
         );
     }
     assert_eq!(scene.count("select count(*) from requests").await, 3);
-}
-
-/// Calls an operation at the route on its card.
-async fn by_route(replica: &Replica, tool: &dyn Tool, mut arguments: Value) -> (u16, Value) {
-    let route = tool.card().route;
-    let members = arguments.as_object_mut().expect("an object");
-    let mut path = route.path.to_owned();
-    for name in members.keys().cloned().collect::<Vec<_>>() {
-        let place = format!("{{{name}}}");
-        if path.contains(&place) {
-            let value = members.remove(&name).expect("a value");
-            path = path.replace(&place, value.as_str().expect("a text"));
-        }
-    }
-    let answer = if route.method == "GET" {
-        let query: Vec<_> = members
-            .iter()
-            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        replica.get(&format!("{path}?{}", query.join("&"))).await
-    } else {
-        replica
-            .http(route.method, &path, Some(&arguments))
-            .await
-            .expect("an answer")
-    };
-    (answer.status, answer.body)
 }
 
 /// A tool's answer over MCP: structured content and text are the same object, and the schema that the tool shows allows it.
@@ -362,8 +335,8 @@ async fn read_only_operations_leave_no_trace() {
         let arguments = made.arguments(tool.name());
         let read = valid_answer(&replica, tool.as_ref(), arguments.clone()).await;
         assert!(read.get("error").is_none(), "{read}");
-        let (status, read) = by_route(&replica, tool.as_ref(), arguments).await;
-        assert_eq!(status, 200, "{read}");
+        let read = by_route(&replica, tool.as_ref(), arguments).await;
+        assert_eq!(read.status, 200, "{read:?}");
     }
     assert_eq!(scene.count(traces).await, before);
 }

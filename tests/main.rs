@@ -44,6 +44,7 @@ mod manifests;
 mod model;
 mod observability;
 mod official_clients;
+mod openapi;
 mod operator;
 mod outage;
 mod protocol;

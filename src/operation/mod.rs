@@ -19,6 +19,7 @@ pub mod scope;
 pub mod text;
 pub mod tickets;
 pub mod tokens;
+pub mod words;
 
 use std::sync::Arc;
 
@@ -152,6 +153,8 @@ impl Card {
             (Toolset::Requests, _) => None,
             (Toolset::Tickets, Class::ReadOnly) => Some(Scope::TicketsRead),
             (Toolset::Tickets, Class::Transactional { .. }) => Some(Scope::TicketsWrite),
+            (Toolset::Entries, Class::ReadOnly) => Some(Scope::EntriesRead),
+            (Toolset::Entries, Class::Transactional { .. }) => Some(Scope::EntriesWrite),
         }
     }
 }
@@ -231,8 +234,10 @@ pub trait Tool: Act {
     fn card(&self) -> Card;
     /// JSON Schema of the arguments, with request_id where it writes.
     fn input_schema(&self) -> Map<String, Value>;
-    /// JSON Schema of everything it answers.
+    /// JSON Schema of everything it answers over MCP.
     fn output_schema(&self) -> Map<String, Value>;
+    /// JSON Schema of its answer when it has done what it was asked.
+    fn answer_schema(&self) -> Map<String, Value>;
     /// Types, checks and canonicalises normalised arguments.
     ///
     /// # Errors
@@ -286,6 +291,10 @@ impl<O: Operation> Tool for Erased<O> {
 
     fn output_schema(&self) -> Map<String, Value> {
         schema::output::<O::Answer>(&self.0.card())
+    }
+
+    fn answer_schema(&self) -> Map<String, Value> {
+        schema::answer::<O::Answer>(self.0.card().class)
     }
 
     fn accept(&self, arguments: Map<String, Value>) -> Result<Value, Refusal> {

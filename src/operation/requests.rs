@@ -40,6 +40,8 @@ pub struct FoundRequest {
     result: Option<Value>,
     /// When it was done.
     answered_at: Option<String>,
+    /// False when what was made is there and cannot be read at the moment.
+    visible: Option<bool>,
     /// Whether anything is recorded, when it is expired.
     recorded: Option<bool>,
     /// Seconds since it was first called.

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{Extension, Router};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::body::{self, Unreadable};
 use super::front::{Arrived, CallSpan, HandBack, json, refused};
+use super::openapi;
 use crate::operation::answer::{Code, Refusal, Told};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
@@ -42,7 +43,9 @@ pub fn router(service: &Arc<Service>, limits: body::Limits) -> Router {
             limits,
         });
     }
-    let mut router = Router::new();
+    let document = openapi::document(&service.registry);
+    let description = get(|| async move { json(StatusCode::OK, &document) });
+    let mut router = Router::new().route(openapi::PATH, description);
     for ((path, method), mut endpoints) in places {
         // The longest ending first: the empty one fits always.
         endpoints.sort_by_key(|endpoint| Reverse(endpoint.ending.len()));

@@ -1,7 +1,12 @@
 //! The board: its rules, over both transports, on several replicas.
 
+mod crowd;
 mod markdown;
+mod moderation;
 mod pages;
+mod procedures;
+mod retention;
+mod rules;
 mod text;
 
 use reqwest::Method;

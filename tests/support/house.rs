@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ticket_ledger::operation::Toolset;
 use ticket_ledger::operation::entries::Board;
 use ticket_ledger::operation::registry::Registry;
+use ticket_ledger::operation::{Tool, Toolset};
 
+use super::calls::{Answer, client};
 use super::replica::Replica;
 use super::scene::Scene;
 
@@ -78,4 +79,27 @@ impl Made {
             other => panic!("{other} has no good arguments here yet: add some"),
         }
     }
+}
+
+/// Calls an operation at the route on its card.
+pub async fn by_route(replica: &Replica, tool: &dyn Tool, mut arguments: Value) -> Answer {
+    let route = tool.card().route;
+    let members = arguments.as_object_mut().expect("an object");
+    let mut path = route.path.to_owned();
+    for name in members.keys().cloned().collect::<Vec<_>>() {
+        let place = format!("{{{name}}}");
+        if path.contains(&place) {
+            let value = members.remove(&name).expect("a value");
+            path = path.replace(&place, value.as_str().expect("a text"));
+        }
+    }
+    if route.method != "GET" {
+        return replica
+            .http(route.method, &path, Some(&arguments))
+            .await
+            .expect("an answer");
+    }
+    let url = format!("http://{}/api/v1{path}", replica.address);
+    let answer = client().get(url).query(&arguments).send().await;
+    Answer::read(answer.expect("an answer")).await
 }
