@@ -9,11 +9,14 @@ use clap::{Args, ValueEnum};
 
 use crate::ledger::Limits;
 use crate::operation::Toolset;
+use crate::operation::entries::Board;
 
 pub mod access;
+pub mod entries;
 pub mod wire;
 
 use self::access::Access;
+use self::entries::Entries;
 use self::wire::Wire;
 
 /// How logs are written.
@@ -129,6 +132,9 @@ pub struct Config {
     pub public_url: Option<String>,
 
     #[command(flatten)]
+    pub entries: Entries,
+
+    #[command(flatten)]
     pub access: Access,
 
     #[command(flatten)]
@@ -142,6 +148,9 @@ pub struct Config {
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
 }
+
+/// Ten years.
+const LONGEST_RETENTION_HOURS: u64 = 24 * 3_660;
 
 /// What is wrong with a configuration, and what is doubtful.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -225,7 +234,7 @@ impl Config {
             ),
         );
         refuse(
-            self.key_retention_hours > 24 * 3_660,
+            self.key_retention_hours > LONGEST_RETENTION_HOURS,
             format!(
                 "KEY_RETENTION_HOURS is {}: at most ten years.",
                 self.key_retention_hours
@@ -260,6 +269,7 @@ impl Config {
             "PUBLIC_URL must be an http or https URL with a host and nothing behind it, such as https://tickets.example.org."
                 .to_owned(),
         );
+        self.entries.examine(self.key_retention_hours, &mut findings);
         self.access
             .examine(self.listen_addr, self.public_url.as_deref(), &mut findings);
         self.wire.examine(&mut findings);
@@ -347,6 +357,12 @@ impl Config {
     /// How many writes each source may call for in an hour; 0 for any number.
     pub fn units_per_hour(&self) -> i64 {
         i64::from(self.limit_per_source_per_hour)
+    }
+
+    /// What the board is run with by a replica that listens at `address`.
+    pub fn board(&self, address: SocketAddr) -> Board {
+        let public_url = self.public_origin().unwrap_or_else(|| format!("http://{address}"));
+        self.entries.board(public_url, self.key_retention_hours)
     }
 
     /// How long a caller waits at most.

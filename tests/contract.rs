@@ -1,21 +1,15 @@
 //! What every operation promises, whichever it is: the registry is walked, so a new operation is held to all of it.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
-use ticket_ledger::operation::registry::Registry;
-use ticket_ledger::operation::{Class, Tool, Toolset};
+use ticket_ledger::operation::{Class, Tool};
 
+use crate::support::house::{by_route, house, registry};
 use crate::support::raw::Raw;
 use crate::support::replica::Replica;
 use crate::support::scene::Scene;
 
 /// Clients cut longer descriptions.
 const LONGEST_DESCRIPTION: usize = 2_048;
-
-fn registry() -> Registry {
-    Registry::new(&[Toolset::Tickets], Duration::ZERO)
-}
 
 fn writes(tool: &dyn Tool) -> bool {
     !matches!(tool.card().class, Class::ReadOnly)
@@ -29,19 +23,6 @@ async fn listed(replica: &Replica) -> Map<String, Value> {
         .into_iter()
         .map(|tool| (tool["name"].as_str().expect("a name").to_owned(), tool))
         .collect()
-}
-
-/// Good arguments of an operation, without request_id. A new operation is added here.
-fn arguments(tool: &str, ticket_id: &Value) -> Value {
-    match tool {
-        "find_request" => json!({ "request_id": "made" }),
-        "new_request_id" | "list_tickets" => json!({}),
-        "create_ticket" => json!({ "title": "A title", "body": "A body." }),
-        "set_ticket_status" => json!({ "ticket_id": ticket_id, "ticket_status": "done" }),
-        "add_comment" => json!({ "ticket_id": ticket_id, "body": "A comment." }),
-        "get_ticket" => json!({ "ticket_id": ticket_id }),
-        other => panic!("{other} has no good arguments here yet: add some"),
-    }
 }
 
 #[test]
@@ -74,8 +55,7 @@ fn every_operation_is_named_and_described_as_clients_need_it() {
 
 #[tokio::test]
 async fn all_four_hints_are_explicit_and_follow_from_the_class() {
-    let scene = Scene::new().await;
-    let [replica] = scene.replicas().await;
+    let (_scene, replica, _) = house().await;
     let listed = listed(&replica).await;
     assert_eq!(listed.len(), registry().iter().count());
     for tool in registry().iter() {
@@ -125,8 +105,7 @@ fn says_how_to_repeat(text: &str, where_: &str) {
 
 #[tokio::test]
 async fn descriptions_and_instructions_say_alike_one_request_id_per_intent() {
-    let scene = Scene::new().await;
-    let [replica] = scene.replicas().await;
+    let (_scene, replica, _) = house().await;
     let discovered = Raw::modern("server/discover", None, json!({})).send(&replica).await;
     let instructions = discovered.body["result"]["instructions"]
         .as_str()
@@ -209,64 +188,35 @@ fn schemas_are_valid_closed_and_say_something_in_every_place() {
 
 #[tokio::test]
 async fn unknown_arguments_are_refused_by_every_operation_over_both_transports() {
-    let scene = Scene::new().await;
-    let [replica] = scene.replicas().await;
-    let made = replica.create("made", "A title").await.body["ticket_id"].clone();
+    let (scene, replica, made) = house().await;
     for tool in registry().iter() {
-        let mut arguments = arguments(tool.name(), &made);
+        let mut arguments = made.arguments(tool.name());
         if writes(tool.as_ref()) {
             arguments["request_id"] = json!("unknown-argument");
         }
         arguments["colour"] = json!("red");
-        let over_mcp = replica.tool(tool.name(), arguments.clone()).await;
+        let over_mcp = valid_answer(&replica, tool.as_ref(), arguments.clone()).await;
         assert_eq!(
             over_mcp["error"]["code"],
             "invalid_argument",
-            "{}: {over_mcp:?}",
+            "{}: {over_mcp}",
             tool.name()
         );
         let over_http = by_route(&replica, tool.as_ref(), arguments).await;
         assert_eq!(
-            (over_http.0, &over_http.1["error"]["code"]),
-            (400, &json!("invalid_argument")),
+            (over_http.status, over_http.code()),
+            (400, "invalid_argument"),
             "{}",
             tool.name()
         );
         assert!(
-            over_http.1["error"]["message"]
+            over_http.body["error"]["message"]
                 .as_str()
                 .is_some_and(|message| message.contains("colour")),
             "{over_http:?}"
         );
     }
-    assert_eq!(scene.count("select count(*) from requests").await, 1);
-}
-
-/// Calls an operation at the route on its card.
-async fn by_route(replica: &Replica, tool: &dyn Tool, mut arguments: Value) -> (u16, Value) {
-    let route = tool.card().route;
-    let members = arguments.as_object_mut().expect("an object");
-    let mut path = route.path.to_owned();
-    for name in members.keys().cloned().collect::<Vec<_>>() {
-        let place = format!("{{{name}}}");
-        if path.contains(&place) {
-            let value = members.remove(&name).expect("a value");
-            path = path.replace(&place, value.as_str().expect("a text"));
-        }
-    }
-    let answer = if route.method == "GET" {
-        let query: Vec<_> = members
-            .iter()
-            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        replica.get(&format!("{path}?{}", query.join("&"))).await
-    } else {
-        replica
-            .http(route.method, &path, Some(&arguments))
-            .await
-            .expect("an answer")
-    };
-    (answer.status, answer.body)
+    assert_eq!(scene.count("select count(*) from requests").await, 3);
 }
 
 /// A tool's answer over MCP: structured content and text are the same object, and the schema that the tool shows allows it.
@@ -281,18 +231,21 @@ async fn valid_answer(replica: &Replica, tool: &dyn Tool, arguments: Value) -> V
     let schema = jsonschema::validator_for(&Value::Object(tool.output_schema())).expect("a schema");
     let wrong: Vec<_> = schema.iter_errors(structured).map(|error| error.to_string()).collect();
     assert!(wrong.is_empty(), "{}: {structured}\n{wrong:#?}", tool.name());
-    assert_eq!(
-        result["isError"],
-        json!(structured.get("error").is_some()),
-        "{answer:?}"
-    );
-    structured.clone()
+    let enveloped = tool.card().toolset.is_enveloped();
+    let told = if enveloped { &structured["data"] } else { structured };
+    assert_eq!(result["isError"], json!(told.get("error").is_some()), "{answer:?}");
+    assert_eq!(structured.get("http_status").is_some(), enveloped, "{answer:?}");
+    told.clone()
 }
 
 /// Which of the variants of a tool's schema allow this answer: exactly one must, or the schema says nothing.
 fn variants(tool: &dyn Tool, answer: &Value) -> usize {
-    let schema = tool.output_schema();
+    let mut schema = tool.output_schema();
     let definitions = schema.get("$defs").cloned().unwrap_or(json!({}));
+    if tool.card().toolset.is_enveloped() {
+        let data = schema["properties"]["data"].as_object().expect("a schema");
+        schema = data.clone();
+    }
     let allows = |variant: &&Value| {
         let mut variant = (*variant).clone();
         variant["$defs"] = definitions.clone();
@@ -308,12 +261,10 @@ fn variants(tool: &dyn Tool, answer: &Value) -> usize {
 
 #[tokio::test]
 async fn real_answers_are_what_the_output_schema_says() {
-    let scene = Scene::new().await;
-    let [replica] = scene.replicas().await;
-    let made = replica.create("made", "A title").await.body["ticket_id"].clone();
+    let (_scene, replica, made) = house().await;
     for tool in registry().iter() {
         let tool = tool.as_ref();
-        let mut good = arguments(tool.name(), &made);
+        let mut good = made.arguments(tool.name());
         let mut answers = Vec::new();
         if writes(tool) {
             good["request_id"] = json!(format!("contract of {}", tool.name()));
@@ -329,7 +280,7 @@ async fn real_answers_are_what_the_output_schema_says() {
             assert_eq!(replay, expected);
             let mut other = good.clone();
             other["request_id"] = json!("made");
-            if tool.name() == "create_ticket" {
+            if other.get("body").is_some() {
                 other["body"] = json!("Another body.");
             }
             let conflict = valid_answer(&replica, tool, other).await;
@@ -376,18 +327,16 @@ async fn an_unfinished_answer_is_what_the_output_schema_says() {
 
 #[tokio::test]
 async fn read_only_operations_leave_no_trace() {
-    let scene = Scene::new().await;
-    let [replica] = scene.replicas().await;
-    let made = replica.create("made", "A title").await.body["ticket_id"].clone();
+    let (scene, replica, made) = house().await;
     let traces = "select (select count(*) from requests) + (select count(*) from unsettled) + (select count(*) from recent_creations)
-        + (select count(*) from tickets) + (select count(*) from comments) + (select count(*) from audit)";
+        + (select count(*) from tickets) + (select count(*) from entries) + (select count(*) from comments) + (select count(*) from audit)";
     let before = scene.count(traces).await;
     for tool in registry().iter().filter(|tool| !writes(tool.as_ref())) {
-        let arguments = arguments(tool.name(), &made);
-        let read = replica.tool(tool.name(), arguments.clone()).await;
-        assert!(read.get("error").is_none(), "{read:?}");
-        let (status, read) = by_route(&replica, tool.as_ref(), arguments).await;
-        assert_eq!(status, 200, "{read}");
+        let arguments = made.arguments(tool.name());
+        let read = valid_answer(&replica, tool.as_ref(), arguments.clone()).await;
+        assert!(read.get("error").is_none(), "{read}");
+        let read = by_route(&replica, tool.as_ref(), arguments).await;
+        assert_eq!(read.status, 200, "{read:?}");
     }
     assert_eq!(scene.count(traces).await, before);
 }

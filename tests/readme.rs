@@ -1,12 +1,10 @@
 //! What the README says of this program is what this program does.
 
-use std::time::Duration;
-
 use clap::{Args, Command};
 use ticket_ledger::config::Config;
-use ticket_ledger::operation::Toolset;
 use ticket_ledger::operation::answer::Code;
-use ticket_ledger::operation::registry::Registry;
+
+use crate::support::house::registry;
 
 const README: &str = include_str!("../README.md");
 
@@ -62,8 +60,7 @@ fn the_readmes_table_of_codes_is_the_programs() {
 
 #[test]
 fn the_readmes_table_of_tools_is_the_programs() {
-    let registry = Registry::new(&[Toolset::Tickets], Duration::ZERO);
-    for tool in registry.iter() {
+    for tool in registry().iter() {
         let card = tool.card();
         let hints = card.class.hints();
         let word = |hint: bool| if hint { "yes" } else { "no" };

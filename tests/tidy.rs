@@ -266,7 +266,7 @@ const LISTED: &[(&str, &[&str])] = &[
     ("examples/", &[".rs"]),
     (
         "tests/",
-        &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap", ".sql"],
+        &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap", ".sql", "schemathesis"],
     ),
     ("migrations/", &[".sql"]),
     (

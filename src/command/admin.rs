@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use super::Failure;
-use super::tokens;
+use super::{Failure, entries, tokens};
 use crate::ledger::{Key, Retried, retry, set_write_stop};
 use crate::operation::caller::ANONYMOUS;
+use crate::operation::entries::{TwinEntries, twin_entries};
 use crate::operation::tickets::{TwinGroup, twins};
 use crate::postgres::{Database, Reach, Settings};
 
@@ -45,9 +45,11 @@ enum Action {
     /// Bearer tokens for scripts
     #[command(subcommand)]
     Token(tokens::Action),
-    /// Groups tickets that agree, however far apart; exits with 1 if there are any
+    #[command(flatten)]
+    Entries(entries::Action),
+    /// Groups tickets, and entries, that agree, however far apart; exits with 1 if there are any
     Duplicates {
-        /// Only tickets created in the last so many hours
+        /// Only those of the last so many hours
         #[arg(long, value_name = "HOURS")]
         since: Option<u32>,
         /// In what they agree
@@ -56,7 +58,7 @@ enum Action {
     },
 }
 
-/// A field of a ticket.
+/// A field of a ticket or an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Field {
     Title,
@@ -106,13 +108,16 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Action::Entries(action) => entries::run(&database, action, &operator(), arguments.json).await,
         Action::StopWrites => switch_writes(&database, true, arguments.json).await,
         Action::AllowWrites => switch_writes(&database, false, arguments.json).await,
         Action::Token(action) => tokens::run(&database, action, &operator(), arguments.json).await,
         Action::Duplicates { since, by } => {
-            let groups = twins(&database, since, by.contains(&Field::Title), by.contains(&Field::Body)).await?;
-            show(&groups, arguments.json);
-            Ok(if groups.is_empty() {
+            let (title, body) = (by.contains(&Field::Title), by.contains(&Field::Body));
+            let tickets = twins(&database, since, title, body).await?;
+            let entries = twin_entries(&database, since, title, body).await?;
+            show(&tickets, &entries, arguments.json);
+            Ok(if tickets.is_empty() && entries.is_empty() {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::from(1)
@@ -143,22 +148,45 @@ async fn switch_writes(database: &Database, stopped: bool, as_json: bool) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(groups: &[TwinGroup], as_json: bool) {
+fn show(tickets: &[TwinGroup], entries: &[TwinEntries], as_json: bool) {
     if as_json {
-        let groups: Vec<_> = groups
-            .iter()
-            .map(|group| json!({ "title": group.title, "ticket_ids": group.ticket_ids, "request_ids": group.request_ids }))
-            .collect();
+        let tickets = tickets.iter().map(
+            |group| json!({ "title": group.title, "ticket_ids": group.ticket_ids, "request_ids": group.request_ids }),
+        );
+        let entries = entries.iter().map(|group| {
+            let (name, value) = match (&group.title, &group.parent_id) {
+                (Some(title), _) => ("title", title.as_str()),
+                (None, question) => ("parent_id", question.as_deref().unwrap_or_default()),
+            };
+            json!({ name: value, "entry_ids": group.entry_ids, "request_ids": group.request_ids })
+        });
+        let groups: Vec<_> = tickets.chain(entries).collect();
         println!("{}", json!({ "duplicates": groups }));
-    } else if groups.is_empty() {
+        return;
+    }
+    if tickets.is_empty() && entries.is_empty() {
         println!("No duplicates.");
-    } else {
-        for group in groups {
-            println!("{:?}: {} tickets", group.title, group.ticket_ids.len());
-            for (ticket, request) in group.ticket_ids.iter().zip(&group.request_ids) {
-                println!("  {ticket}  request_id {request}");
-            }
+    }
+    for group in tickets {
+        println!("{:?}: {} tickets", group.title, group.ticket_ids.len());
+        show_members(&group.ticket_ids, &group.request_ids);
+    }
+    for group in entries {
+        match (&group.title, &group.parent_id) {
+            (Some(title), _) => println!("{title:?}: {} questions", group.entry_ids.len()),
+            (None, question) => println!(
+                "{} replies to {}",
+                group.entry_ids.len(),
+                question.as_deref().unwrap_or_default()
+            ),
         }
+        show_members(&group.entry_ids, &group.request_ids);
+    }
+}
+
+fn show_members(ids: &[String], request_ids: &[String]) {
+    for (id, request) in ids.iter().zip(request_ids) {
+        println!("  {id}  request_id {request}");
     }
 }
 

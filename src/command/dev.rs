@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
@@ -12,6 +12,7 @@ use super::serve::{Replica, start_telemetry, stop_on_signals};
 use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
 use crate::config::access::Auth;
 use crate::config::{Config, LogFormat};
+use crate::operation::Toolset;
 use crate::transport::{Admin, Server};
 
 /// The database in a private cluster.
@@ -36,10 +37,15 @@ pub struct Arguments {
 }
 
 pub async fn run(mut arguments: Arguments) -> Result<ExitCode, Failure> {
-    // For a person at a terminal, unless they chose otherwise.
-    let chosen = std::env::args().any(|argument| argument.starts_with("--log-format"));
-    if !chosen && std::env::var_os("LOG_FORMAT").is_none() {
+    // For a person at a terminal who tries things out, unless they chose otherwise.
+    let chosen = |flag: &str, variable: &str| {
+        std::env::args().any(|argument| argument.starts_with(flag)) || std::env::var_os(variable).is_some()
+    };
+    if !chosen("--log-format", "LOG_FORMAT") {
         arguments.config.log_format = LogFormat::Text;
+    }
+    if !chosen("--toolsets", "TOOLSETS") {
+        arguments.config.toolsets = Toolset::value_variants().to_vec();
     }
     let telemetry = start_telemetry(&arguments.config)?;
     // Set and empty is what a script leaves behind that wanted it unset.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod dev;
+mod entries;
 mod files;
 mod healthcheck;
 mod load;

@@ -95,7 +95,8 @@ impl<'a> Replica<'a> {
     ) -> Result<(), Failure> {
         let config = self.config;
         let database = Database::new(&config.pool(&url), Arc::new(Reach::default()))?;
-        let registry = Registry::new(&config.toolsets, Duration::from_millis(config.work_ms));
+        let board = config.board(self.calls.local_addr()?);
+        let registry = Registry::new(&config.toolsets, Duration::from_millis(config.work_ms), &board);
         let ledger = Ledger::start(Setup {
             database: database.clone(),
             listen_url: config.listen_database_url.clone().unwrap_or_else(|| url.clone()),

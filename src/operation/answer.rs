@@ -192,6 +192,11 @@ impl Refusal {
         }
     }
 
+    /// Its HTTP status.
+    pub fn http(&self) -> u16 {
+        if self.too_large { 413 } else { self.code.http() }
+    }
+
     /// `{"error": {…}}`, the body over HTTP and the structured content over MCP.
     pub fn to_json(&self) -> Value {
         let mut error = json!({
@@ -243,5 +248,68 @@ pub enum Outcome {
 impl From<Refusal> for Outcome {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+/// An outcome as callers are told it, by whichever way: what HTTP answers, and what MCP has in its envelope.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body. Text where the route says so, else an object.
+    pub body: Value,
+    /// When to come back, in seconds.
+    pub retry_after_seconds: Option<u64>,
+    /// Whether an earlier call did it.
+    pub replayed: bool,
+    /// What was refused, if anything was.
+    pub refusal: Option<Refusal>,
+}
+
+impl Outcome {
+    /// As it is told, where the first answer of a success has the status `success`; `None` when this replica tells nothing and
+    /// another one is to be asked.
+    pub fn told(self, success: u16) -> Option<Told> {
+        let plain = |status, body| Told {
+            status,
+            body,
+            retry_after_seconds: None,
+            replayed: false,
+            refusal: None,
+        };
+        Some(match self {
+            Self::Done { answer, replayed } => Told {
+                replayed,
+                ..plain(if replayed { 200 } else { success }, Value::Object(answer))
+            },
+            Self::Read(answer) => plain(success, answer),
+            Self::InProgress {
+                answer,
+                retry_after_seconds,
+            } => Told {
+                retry_after_seconds: Some(retry_after_seconds),
+                ..plain(202, Value::Object(answer))
+            },
+            Self::Refused(refusal) => Told {
+                retry_after_seconds: refusal.retry_after_seconds,
+                refusal: Some(refusal.clone()),
+                ..plain(refusal.http(), refusal.to_json())
+            },
+            Self::HandedBack => return None,
+        })
+    }
+}
+
+impl Told {
+    /// The structured content over MCP of a family that stands in an envelope, or not.
+    pub fn structured(self, enveloped: bool) -> Value {
+        if !enveloped {
+            return self.body;
+        }
+        let mut envelope = json!({ "http_status": self.status, "data": self.body });
+        if let Some(seconds) = self.retry_after_seconds {
+            envelope["retry_after_seconds"] = json!(seconds);
+        }
+        envelope
     }
 }

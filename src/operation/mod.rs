@@ -5,6 +5,8 @@
 pub mod answer;
 pub mod caller;
 mod crowd;
+pub mod entries;
+pub mod fields;
 pub mod key;
 pub mod limit;
 pub mod page;
@@ -17,6 +19,7 @@ pub mod scope;
 pub mod text;
 pub mod tickets;
 pub mod tokens;
+pub mod words;
 
 use std::sync::Arc;
 
@@ -41,6 +44,15 @@ pub enum Toolset {
     Requests,
     /// Tickets and their comments.
     Tickets,
+    /// Questions and replies.
+    Entries,
+}
+
+impl Toolset {
+    /// Whether results over MCP stand in an envelope: `{http_status, data, retry_after_seconds}`, where `data` is what HTTP answers.
+    pub fn is_enveloped(self) -> bool {
+        self == Self::Entries
+    }
 }
 
 /// What an operation does on a repeat. The hints that clients read follow from it and cannot be set by hand.
@@ -103,10 +115,17 @@ impl Class {
 pub struct Route {
     /// GET, POST or PUT.
     pub method: &'static str,
-    /// Such as `/tickets/{ticket_id}/status`.
+    /// Such as `/tickets/{ticket_id}/status`. A path that ends in `.md` answers Markdown, any other JSON.
     pub path: &'static str,
     /// The status of a first answer: 201 where something is created.
     pub success: u16,
+}
+
+impl Route {
+    /// Whether what it answers is Markdown; refusals are JSON all the same.
+    pub fn is_markdown(&self) -> bool {
+        self.path.ends_with(".md")
+    }
 }
 
 /// How an operation presents itself.
@@ -134,6 +153,8 @@ impl Card {
             (Toolset::Requests, _) => None,
             (Toolset::Tickets, Class::ReadOnly) => Some(Scope::TicketsRead),
             (Toolset::Tickets, Class::Transactional { .. }) => Some(Scope::TicketsWrite),
+            (Toolset::Entries, Class::ReadOnly) => Some(Scope::EntriesRead),
+            (Toolset::Entries, Class::Transactional { .. }) => Some(Scope::EntriesWrite),
         }
     }
 }
@@ -193,8 +214,9 @@ pub trait Operation: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Runs where a repeat would be answered with `expired` because the stored result is gone, and may refuse with a better
-    /// reason, for instance because what was created has been deleted.
+    /// Runs where a repeat would be answered with `expired` because the stored result is gone, and where find_request finds
+    /// nothing, because the operation may know more than the ledger still does. It may refuse with a better reason, for instance
+    /// because what was created has been deleted.
     async fn on_expired(&self, _reader: &Reader<'_>, _request_id: &str) -> Result<(), Refusal> {
         Ok(())
     }
@@ -212,8 +234,10 @@ pub trait Tool: Act {
     fn card(&self) -> Card;
     /// JSON Schema of the arguments, with request_id where it writes.
     fn input_schema(&self) -> Map<String, Value>;
-    /// JSON Schema of everything it answers.
+    /// JSON Schema of everything it answers over MCP.
     fn output_schema(&self) -> Map<String, Value>;
+    /// JSON Schema of its answer when it has done what it was asked.
+    fn answer_schema(&self) -> Map<String, Value>;
     /// Types, checks and canonicalises normalised arguments.
     ///
     /// # Errors
@@ -266,7 +290,11 @@ impl<O: Operation> Tool for Erased<O> {
     }
 
     fn output_schema(&self) -> Map<String, Value> {
-        schema::output::<O::Answer>(self.0.card().class)
+        schema::output::<O::Answer>(&self.0.card())
+    }
+
+    fn answer_schema(&self) -> Map<String, Value> {
+        schema::answer::<O::Answer>(self.0.card().class)
     }
 
     fn accept(&self, arguments: Map<String, Value>) -> Result<Value, Refusal> {

@@ -85,27 +85,37 @@ pub fn after(cursor: Option<&str>) -> Result<(Option<i64>, Option<String>), Refu
 }
 
 /// Cuts items, of which one more than fits may have been read, to a page; puts them under `name`, and `next_cursor` beside
-/// them when there are more. A page that shows something else already need not show an item, any other shows at least one.
+/// them when there are more; see [`fitting`].
 pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)>, shows_something: bool) {
     let written = |value: &dyn ToString| value.to_string().chars().count();
-    let mut characters = written(&Value::Object(page.clone())) + name.len() + FRAME_CHARACTERS;
+    let frame = written(&Value::Object(page.clone())) + name.len() + FRAME_CHARACTERS;
+    let (shown, next) = fitting(items, |item| written(item) + 1, frame, shows_something);
+    page.insert(name.to_owned(), Value::Array(shown));
+    if let Some(next) = next {
+        page.insert("next_cursor".to_owned(), Value::String(next.encode()));
+    }
+}
+
+/// The items that fit on a page on which `frame` characters stand already, and the place that the next page begins behind. A page
+/// that shows something else already need not show an item, any other shows at least one.
+pub fn fitting<T>(
+    items: Vec<(Cursor, T)>,
+    size: impl Fn(&T) -> usize,
+    frame: usize,
+    shows_something: bool,
+) -> (Vec<T>, Option<Cursor>) {
+    let mut characters = frame;
     let mut shown = Vec::new();
     let mut last = None;
-    let mut more = false;
     for (cursor, item) in items {
-        let size = written(&item) + 1;
+        let size = size(&item);
         let full = shown.len() == MOST_ITEMS || characters + size > MOST_CHARACTERS;
         if full && (shows_something || !shown.is_empty()) {
-            more = true;
-            break;
+            return (shown, Some(last.unwrap_or_else(Cursor::start)));
         }
         characters += size;
         shown.push(item);
         last = Some(cursor);
     }
-    page.insert(name.to_owned(), Value::Array(shown));
-    if more {
-        let last = last.unwrap_or_else(Cursor::start);
-        page.insert("next_cursor".to_owned(), Value::String(last.encode()));
-    }
+    (shown, None)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::entries::{Board, GetReply, GetThread, ListReplies, OldEntries, PostEntry, ReadThread};
 use super::limit::IdleSources;
 use super::requests::{FindRequest, NewRequestId};
 use super::tickets::{AddComment, CreateTicket, GetTicket, ListTickets, SetTicketStatus};
@@ -12,11 +13,13 @@ use crate::ledger::{Act, Upkeep};
 /// The operations that a deployment offers.
 pub struct Registry {
     tools: Vec<Arc<dyn Tool>>,
+    upkeep: Vec<Arc<dyn Upkeep>>,
 }
 
 impl Registry {
     /// The operations of these families; the ledger's own are always among them.
-    pub fn new(toolsets: &[Toolset], work: Duration) -> Self {
+    pub fn new(toolsets: &[Toolset], work: Duration, board: &Board) -> Self {
+        let board = || board.clone();
         let all: Vec<Arc<dyn Tool>> = vec![
             Arc::new(Erased(FindRequest)),
             Arc::new(Erased(NewRequestId)),
@@ -25,17 +28,26 @@ impl Registry {
             Arc::new(Erased(AddComment)),
             Arc::new(Erased(GetTicket)),
             Arc::new(Erased(ListTickets)),
+            Arc::new(Erased(PostEntry { board: board() })),
+            Arc::new(Erased(GetThread { board: board() })),
+            Arc::new(Erased(ListReplies { board: board() })),
+            Arc::new(Erased(GetReply { board: board() })),
+            Arc::new(Erased(ReadThread { board: board() })),
         ];
-        Self::of(all.into_iter().filter(|tool| {
+        let mut offered = Self::of(all.into_iter().filter(|tool| {
             let toolset = tool.card().toolset;
             toolset == Toolset::Requests || toolsets.contains(&toolset)
-        }))
+        }));
+        // Whether entries are offered or not: what was posted is not kept for longer because posting was switched off.
+        offered.upkeep.push(Arc::new(OldEntries { board: board() }));
+        offered
     }
 
     /// Exactly these operations.
     pub fn of(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         Self {
             tools: tools.into_iter().collect(),
+            upkeep: vec![Arc::new(IdleSources)],
         }
     }
 
@@ -51,7 +63,7 @@ impl Registry {
 
     /// What is to be done from time to time.
     pub fn upkeep(&self) -> Vec<Arc<dyn Upkeep>> {
-        vec![Arc::new(IdleSources)]
+        self.upkeep.clone()
     }
 
     /// Those that write, as the ledger knows them.

@@ -40,6 +40,8 @@ pub struct FoundRequest {
     result: Option<Value>,
     /// When it was done.
     answered_at: Option<String>,
+    /// False when what was made is there and cannot be read at the moment.
+    visible: Option<bool>,
     /// Whether anything is recorded, when it is expired.
     recorded: Option<bool>,
     /// Seconds since it was first called.
@@ -105,6 +107,9 @@ impl Operation for FindRequest {
         let seen = match found {
             Ok(seen) => seen,
             Err(too_old) => {
+                for tool in reader.registry.iter() {
+                    tool.on_expired(reader, &arguments.request_id).await?;
+                }
                 if too_old {
                     answer["status"] = json!("expired");
                     answer["recorded"] = json!(false);

@@ -218,8 +218,8 @@ impl Service {
             Verdict::Conflict => conflict().into(),
             Verdict::Failed => failed().into(),
             Verdict::Expired { recorded } => match tool.on_expired(&reader, request_id).await {
-                Err(refusal) if recorded => refusal.into(),
-                _ => expired(recorded).into(),
+                Err(refusal) => refusal.into(),
+                Ok(()) => expired(recorded).into(),
             },
             Verdict::Unavailable(reason) => unavailable(reason).into(),
         }

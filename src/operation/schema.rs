@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Class;
+use super::{Card, Class};
 
 /// What every schema of a request_id says: one per intent, not one per call.
 pub const REQUEST_ID: &str = "Names this one intent to write. Choose it before the call (new_request_id gives you one) and note \
@@ -39,36 +39,57 @@ pub fn request_id() -> Value {
     })
 }
 
-/// The schema of everything an operation answers: for a write, settled, in progress or an error.
-pub fn output<T: JsonSchema>(class: Class) -> Map<String, Value> {
-    let mut answer = of::<T>();
+/// The schema of everything an operation answers over MCP: for a write, settled, in progress or an error.
+pub fn output<T: JsonSchema>(card: &Card) -> Map<String, Value> {
+    let mut answer = answer::<T>(card.class);
     let definitions = answer.remove("$defs");
-    let mut variants = vec![];
-    match class {
-        Class::ReadOnly => variants.push(Value::Object(answer)),
-        Class::Transactional { .. } => {
-            variants.push(settled(answer));
-            variants.push(json!({
-                "type": "object",
-                "title": "In progress",
-                "properties": {
-                    "request_id": { "type": "string" },
-                    "status": { "const": "in_progress" },
-                    "retry_after_seconds": { "type": "integer" },
-                    "next": { "type": "string" },
-                },
-                "required": ["request_id", "status", "retry_after_seconds", "next"],
-            }));
-        }
+    let mut variants = vec![Value::Object(answer)];
+    if let Class::Transactional { .. } = card.class {
+        variants.push(in_progress());
     }
     variants.push(error());
     let mut schema = Map::new();
     schema.insert("type".to_owned(), json!("object"));
-    schema.insert("anyOf".to_owned(), Value::Array(variants));
+    if card.toolset.is_enveloped() {
+        let properties = json!({
+            "http_status": { "type": "integer", "description": "The status that HTTP answers: 201 done now, 200 read or done by an \
+                earlier call, 202 in progress, else an error." },
+            "data": { "description": "What HTTP answers.", "anyOf": variants },
+            "retry_after_seconds": { "type": "integer", "description": "When to call again." },
+        });
+        schema.insert("properties".to_owned(), properties);
+        schema.insert("required".to_owned(), json!(["http_status", "data"]));
+    } else {
+        schema.insert("anyOf".to_owned(), Value::Array(variants));
+    }
     if let Some(definitions) = definitions {
         schema.insert("$defs".to_owned(), definitions);
     }
     schema
+}
+
+/// The schema of an operation's answer when it has done what it was asked: for a write, with what the ledger puts around it.
+pub fn answer<T: JsonSchema>(class: Class) -> Map<String, Value> {
+    let answer = of::<T>();
+    match class {
+        Class::ReadOnly => answer,
+        Class::Transactional { .. } => settled(answer),
+    }
+}
+
+/// The schema of an answer before the end.
+pub fn in_progress() -> Value {
+    json!({
+        "type": "object",
+        "title": "In progress",
+        "properties": {
+            "request_id": { "type": "string" },
+            "status": { "const": "in_progress" },
+            "retry_after_seconds": { "type": "integer" },
+            "next": { "type": "string" },
+        },
+        "required": ["request_id", "status", "retry_after_seconds", "next"],
+    })
 }
 
 /// The schema of a refusal.
@@ -96,7 +117,7 @@ pub fn error() -> Value {
 }
 
 /// An operation's result with what the ledger puts around it.
-fn settled(mut answer: Map<String, Value>) -> Value {
+fn settled(mut answer: Map<String, Value>) -> Map<String, Value> {
     let around = json!({
         "request_id": { "type": "string" },
         "status": { "const": "done" },
@@ -115,7 +136,7 @@ fn settled(mut answer: Map<String, Value>) -> Value {
     if let Some(Value::Array(required)) = answer.get_mut("required") {
         required.extend(["request_id", "status", "replayed", "answered_at"].map(Value::from));
     }
-    Value::Object(answer)
+    answer
 }
 
 fn of<T: JsonSchema>() -> Map<String, Value> {

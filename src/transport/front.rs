@@ -182,9 +182,8 @@ fn stopping() -> Response {
 
 /// A refusal over HTTP, with the status of its code or another one.
 pub fn refused(refusal: &Refusal, status: Option<StatusCode>) -> Response {
-    let by_code = if refusal.too_large { 413 } else { refusal.code.http() };
     let status = status
-        .or_else(|| StatusCode::from_u16(by_code).ok())
+        .or_else(|| StatusCode::from_u16(refusal.http()).ok())
         .unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let mut response = json(status, &refusal.to_json());
     if let Some(scope) = refusal.needs {

@@ -1,13 +1,15 @@
 //! HTTP under /api/v1: every operation at the route on its card.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{Extension, Router};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
@@ -15,7 +17,8 @@ use tokio::time::Instant;
 
 use super::body::{self, Unreadable};
 use super::front::{Arrived, CallSpan, HandBack, json, refused};
-use crate::operation::answer::{Code, Outcome, Refusal};
+use super::openapi;
+use crate::operation::answer::{Code, Refusal, Told};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::{Route, Tool};
@@ -24,17 +27,29 @@ use crate::telemetry::trace;
 
 /// Below which all routes are.
 pub const ROOT: &str = "/api/v1";
+/// The kind of a document.
+pub const MARKDOWN: &str = "text/markdown";
 
 /// The routes of all operations.
 pub fn router(service: &Arc<Service>, limits: body::Limits) -> Router {
-    let mut router = Router::new();
+    let mut places: BTreeMap<_, Vec<Endpoint>> = BTreeMap::new();
     for tool in service.registry.iter() {
-        let endpoint = Endpoint {
+        let Route { method, path, .. } = tool.card().route;
+        let (path, ending) = split_ending(path);
+        places.entry((path, method)).or_default().push(Endpoint {
             service: Arc::clone(service),
             tool: Arc::clone(tool),
+            ending,
             limits,
-        };
-        router = router.route(tool.card().route.path, endpoint.into_route());
+        });
+    }
+    let document = openapi::document(&service.registry);
+    let description = get(|| async move { json(StatusCode::OK, &document) });
+    let mut router = Router::new().route(openapi::PATH, description);
+    for ((path, method), mut endpoints) in places {
+        // The longest ending first: the empty one fits always.
+        endpoints.sort_by_key(|endpoint| Reverse(endpoint.ending.len()));
+        router = router.route(path, route(method, endpoints));
     }
     router
         .method_not_allowed_fallback(|| async {
@@ -54,44 +69,63 @@ pub async fn no_such_path() -> Response {
     refused(&refusal, None)
 }
 
+/// A route's path as the router knows it, whose parameters reach to the end of their segment, and what has to stand at the end.
+fn split_ending(path: &'static str) -> (&'static str, &'static str) {
+    match path.rfind('}') {
+        Some(brace) if !path[brace..].contains('/') => path.split_at(brace + 1),
+        _ => (path, ""),
+    }
+}
+
 #[derive(Clone)]
 struct Endpoint {
     service: Arc<Service>,
     tool: Arc<dyn Tool>,
+    /// What the path's last parameter ends in, such as `.md`; not a part of the argument.
+    ending: &'static str,
     limits: body::Limits,
 }
 
-impl Endpoint {
-    fn into_route(self) -> MethodRouter {
-        let method = match self.tool.card().route.method {
-            "GET" => MethodFilter::GET,
-            "PUT" => MethodFilter::PUT,
-            _ => MethodFilter::POST,
-        };
-        on(
-            method,
-            |path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
-             Extension(Arrived(arrived)): Extension<Arrived>,
-             Extension(hand_back): Extension<HandBack>,
-             Extension(caller): Extension<Caller>,
-             Extension(CallSpan(span)): Extension<CallSpan>,
-             request: Request| async move {
-                let Route {
-                    method, path: route, ..
-                } = self.tool.card().route;
-                let route = format!("{ROOT}{route}");
-                trace::rename(&span, format!("{method} {route}"));
-                span.record("http.route", &*route);
-                let response = match self.read(path.ok(), request, arrived).await {
-                    Ok(arguments) => self.run(caller, arguments, arrived, &hand_back).await,
-                    Err(Unreadable(refusal, status)) => refused(&refusal, status),
-                };
-                instruments().http(method, route, response.status().as_u16(), arrived.elapsed());
-                response
-            },
-        )
-    }
+/// The route of endpoints that differ in their endings alone.
+fn route(method: &str, endpoints: Vec<Endpoint>) -> MethodRouter {
+    let method = match method {
+        "GET" => MethodFilter::GET,
+        "PUT" => MethodFilter::PUT,
+        _ => MethodFilter::POST,
+    };
+    on(
+        method,
+        |path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
+         Extension(Arrived(arrived)): Extension<Arrived>,
+         Extension(hand_back): Extension<HandBack>,
+         Extension(caller): Extension<Caller>,
+         Extension(CallSpan(span)): Extension<CallSpan>,
+         request: Request| async move {
+            let path = path.ok();
+            let last = path
+                .as_ref()
+                .and_then(|path| path.iter().last())
+                .map_or("", |(_, value)| value);
+            let Some(endpoint) = endpoints.into_iter().find(|endpoint| last.ends_with(endpoint.ending)) else {
+                return no_such_path().await;
+            };
+            let Route {
+                method, path: route, ..
+            } = endpoint.tool.card().route;
+            let route = format!("{ROOT}{route}");
+            trace::rename(&span, format!("{method} {route}"));
+            span.record("http.route", &*route);
+            let response = match endpoint.read(path, request, arrived).await {
+                Ok(arguments) => endpoint.run(caller, arguments, arrived, &hand_back).await,
+                Err(Unreadable(refusal, status)) => refused(&refusal, status),
+            };
+            instruments().http(method, route, response.status().as_u16(), arrived.elapsed());
+            response
+        },
+    )
+}
 
+impl Endpoint {
     async fn run(
         &self,
         caller: Caller,
@@ -106,7 +140,22 @@ impl Endpoint {
             arguments,
             arrived,
         };
-        respond(self.service.run(call).await, self.tool.card().route.success, hand_back)
+        let outcome = self.service.run(call).await;
+        let Some(told) = outcome.told(self.tool.card().route.success) else {
+            // The front makes the response.
+            hand_back.set();
+            return Response::new(Body::empty());
+        };
+        respond(told, self.answers())
+    }
+
+    /// The kind of what it answers, refusals aside, which are JSON.
+    fn answers(&self) -> &'static str {
+        if self.tool.card().route.is_markdown() {
+            MARKDOWN
+        } else {
+            "application/json"
+        }
     }
 
     /// The arguments of a call, from its body or query, its path and its headers.
@@ -120,8 +169,9 @@ impl Endpoint {
             return Err(Refusal::invalid("The path is not UTF-8.").into());
         };
         let (head, body) = request.into_parts();
-        if !accepts_json(&head.headers) {
-            let refusal = Refusal::invalid("The answer is application/json, which the Accept header does not name.");
+        let kind = self.answers();
+        if !accepts(&head.headers, kind) {
+            let refusal = Refusal::invalid(format!("The answer is {kind}, which the Accept header does not name."));
             return Err(Unreadable(refusal, Some(StatusCode::NOT_ACCEPTABLE)));
         }
         let query = head.uri.query().unwrap_or_default();
@@ -133,8 +183,13 @@ impl Endpoint {
         } else {
             return Err(Refusal::invalid("A write takes its arguments from the body, not from the query.").into());
         };
-        for (name, value) in &path {
-            let value = Value::from(value);
+        for (place, (name, value)) in path.iter().enumerate() {
+            let last = place + 1 == path.iter().count();
+            let value = Value::from(if last {
+                value.strip_suffix(self.ending).unwrap_or(value)
+            } else {
+                value
+            });
             if given(&arguments, name).is_some_and(|given| *given != value) {
                 return Err(Refusal::invalid(format!("{name} in the body is not the one in the path.")).into());
             }
@@ -147,8 +202,9 @@ impl Endpoint {
     }
 }
 
-/// Whether a JSON answer is one that the caller takes.
-fn accepts_json(headers: &HeaderMap) -> bool {
+/// Whether an answer of this kind is one that the caller takes.
+fn accepts(headers: &HeaderMap, answer: &str) -> bool {
+    let family = answer.split('/').next().unwrap_or_default();
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter(|value| !value.is_empty()).peekable();
     if accepted.peek().is_none() {
@@ -160,13 +216,13 @@ fn accepts_json(headers: &HeaderMap) -> bool {
         .any(|range| {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default();
-            let json = ["application/json", "application/*", "*/*"]
+            let fits = [answer, &format!("{family}/*"), "*/*"]
                 .iter()
-                .any(|json| kind.eq_ignore_ascii_case(json));
+                .any(|range| kind.eq_ignore_ascii_case(range));
             let refused = parts
                 .filter_map(|parameter| parameter.strip_prefix("q="))
                 .any(|quality| quality.parse() == Ok(0.0));
-            json && !refused
+            fits && !refused
         })
 }
 
@@ -240,36 +296,24 @@ fn take_idempotency_key(headers: &HeaderMap, arguments: &mut Map<String, Value>)
     Ok(())
 }
 
-fn respond(outcome: Outcome, success: u16, hand_back: &HandBack) -> Response {
-    let success = StatusCode::from_u16(success).unwrap_or(StatusCode::OK);
-    match outcome {
-        Outcome::Done {
-            answer,
-            replayed: false,
-        } => json(success, &Value::Object(answer)),
-        Outcome::Done { answer, replayed: true } => {
-            let mut response = json(StatusCode::OK, &Value::Object(answer));
-            response
-                .headers_mut()
-                .insert("idempotency-replayed", HeaderValue::from_static("true"));
-            response
-        }
-        Outcome::Read(answer) => json(success, &answer),
-        Outcome::InProgress {
-            answer,
-            retry_after_seconds,
-        } => {
-            let mut response = json(StatusCode::ACCEPTED, &Value::Object(answer));
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
-            response
-        }
-        Outcome::Refused(refusal) => refused(&refusal, None),
-        Outcome::HandedBack => {
-            // The front makes the response.
-            hand_back.set();
-            Response::new(Body::empty())
-        }
+fn respond(told: Told, kind: &str) -> Response {
+    if let Some(refusal) = &told.refusal {
+        return refused(refusal, None);
     }
+    let status = StatusCode::from_u16(told.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let mut response = match told.body {
+        Value::String(text) if kind == MARKDOWN => {
+            let kind = HeaderValue::from_static("text/markdown; charset=utf-8");
+            (status, [(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        body => json(status, &body),
+    };
+    let headers = response.headers_mut();
+    if told.replayed {
+        headers.insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    if let Some(seconds) = told.retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
 }

@@ -24,28 +24,13 @@ use tracing::{Instrument, Span};
 use super::body::{self, Unreadable};
 use super::front::{Arrived, CallSpan, HandBack, json as json_response, refused};
 use super::peek::Peek;
-use crate::operation::answer::{Outcome, Refusal, shortened};
+use crate::operation::answer::{Refusal, shortened};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::scope::{Scope, Scopes};
-use crate::operation::{Class, Tool};
+use crate::operation::{Tool, words};
 use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace;
-
-/// What every write has in common, added to its description.
-const EVERY_WRITE: &str = " Safe to call again: choose one request_id for this one intent (new_request_id gives you one) and note it \
-    before you call. After an error, a timeout or a lost answer, ask find_request, then make the same call again with the same \
-    request_id and the same arguments; never take a new request_id for a repeat. status done means done; in_progress means not \
-    finished yet: wait retry_after_seconds and make the same call again. Until an answer settles it, report the write as unconfirmed.";
-
-/// What a model is told of the whole server.
-pub const INSTRUCTIONS: &str = "Every write here is safe to call again, as long as the repeat carries the same request_id. \
-    Before a write, choose one request_id for that one intent (new_request_id gives you one) and note it. After an error, a timeout \
-    or a lost answer the write may or may not have been done: ask find_request with that request_id, then make the same call again \
-    with the same request_id and the same arguments. Never take a new request_id for a repeat: that would do the work twice. A new \
-    intent takes a new request_id. status done: it is done, and replayed true means that an earlier call did it. status in_progress: \
-    it is not finished and has not failed; wait retry_after_seconds and make the same call again. An error's next says what to do. \
-    Until an answer settles it, report the write as unconfirmed, not as done and not as failed.";
 
 /// What the conventions call a tool's own refusal.
 const TOOL_ERROR: &str = "tool_error";
@@ -203,14 +188,9 @@ struct Shared {
 fn describe(tool: &dyn Tool) -> McpTool {
     let card = tool.card();
     let hints = card.class.hints();
-    let common = if matches!(card.class, Class::ReadOnly) {
-        ""
-    } else {
-        EVERY_WRITE
-    };
     McpTool::new(
         card.name,
-        format!("{}{common}", card.description),
+        words::description(&card),
         Arc::new(tool.input_schema()),
     )
     .with_title(card.title)
@@ -230,7 +210,7 @@ impl ServerHandler for Handler {
             .with_server_info(
                 Implementation::new("ticket-ledger", env!("CARGO_PKG_VERSION")).with_title("ticket-ledger"),
             )
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(words::INSTRUCTIONS)
     }
 
     async fn list_tools(
@@ -297,21 +277,29 @@ impl ServerHandler for Handler {
             })
             .instrument(span.clone())
             .await;
-        if matches!(outcome, Outcome::Refused(_)) {
+        let card = tool.card();
+        let Some(told) = outcome.told(card.route.success) else {
+            if let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>()) {
+                hand_back.set();
+            }
+            // The front puts a 502 in its place.
+            return Ok(CallToolResult::structured_error(json!({})).into());
+        };
+        if let Some(refusal) = &told.refusal {
             trace::fail(&span, TOOL_ERROR);
+            if refusal.needs.is_some()
+                && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
+            {
+                let _ = forbidden.0.set(refusal.clone());
+            }
         }
-        if matches!(outcome, Outcome::HandedBack)
-            && let Some(hand_back) = parts.and_then(|parts| parts.extensions.get::<HandBack>())
-        {
-            hand_back.set();
-        }
-        if let Outcome::Refused(refusal) = &outcome
-            && refusal.needs.is_some()
-            && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
-        {
-            let _ = forbidden.0.set(refusal.clone());
-        }
-        Ok(respond(outcome).into())
+        // Structured content and text are the same object, because some clients show a model only the one, some only the other.
+        let result = if told.refusal.is_some() {
+            CallToolResult::structured_error
+        } else {
+            CallToolResult::structured
+        };
+        Ok(result(told.structured(card.toolset.is_enveloped())).into())
     }
 
     async fn on_custom_request(
@@ -332,18 +320,5 @@ impl ServerHandler for Handler {
         }
         let message = format!("There is no method {}. Nothing was done.", shortened(&request.method));
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
-    }
-}
-
-/// Structured content and text are the same object, because some clients show a model only the one, some only the other.
-fn respond(outcome: Outcome) -> CallToolResult {
-    match outcome {
-        Outcome::Done { answer, .. } | Outcome::InProgress { answer, .. } => {
-            CallToolResult::structured(Value::Object(answer))
-        }
-        Outcome::Read(answer) => CallToolResult::structured(answer),
-        Outcome::Refused(refusal) => CallToolResult::structured_error(refusal.to_json()),
-        // The front puts a 502 in its place.
-        Outcome::HandedBack => CallToolResult::structured_error(json!({})),
     }
 }

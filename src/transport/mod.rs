@@ -10,6 +10,7 @@ mod health;
 mod http;
 mod listen;
 mod mcp;
+mod openapi;
 mod peek;
 mod server;
 

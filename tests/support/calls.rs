@@ -82,13 +82,18 @@ impl Replica {
 
     /// find_request over HTTP: its status.
     pub async fn find(&self, request_id: &str) -> Value {
+        self.find_answer(request_id).await.body
+    }
+
+    /// find_request over HTTP.
+    pub async fn find_answer(&self, request_id: &str) -> Answer {
         let answer = client()
             .get(format!("http://{}/api/v1/requests", self.address))
             .query(&[("request_id", request_id)])
             .send()
             .await
             .expect("an answer");
-        Answer::read(answer).await.body
+        Answer::read(answer).await
     }
 
     /// GET on the admin address.

@@ -4,6 +4,7 @@ pub mod bearer;
 pub mod calls;
 pub mod cluster;
 pub mod daemons;
+pub mod house;
 pub mod in_process;
 pub mod issuer;
 pub mod load;

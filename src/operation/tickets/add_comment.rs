@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{check_body, check_ticket_id, new_id, no_such_ticket};
+use super::{check_ticket_id, no_such_ticket};
 use crate::ledger::{Effect, NotPrepared, Refused};
+use crate::operation::fields::{check_body, check_not_blank, new_id};
 use crate::operation::{Card, Class, Operation, Route, Toolset};
 
 /// Adds a comment to a ticket.
@@ -75,9 +76,7 @@ impl Operation for AddComment {
 
     fn check(&self, arguments: &Self::Arguments) -> Result<(), String> {
         check_ticket_id(&arguments.ticket_id)?;
-        if arguments.body.trim().is_empty() {
-            return Err("body must not be blank.".to_owned());
-        }
+        check_not_blank(&arguments.body)?;
         check_body(&arguments.body)
     }
 

@@ -8,28 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{TicketStatus, check_body, new_id};
+use super::TicketStatus;
 use crate::ledger::{Effect, NotPrepared};
+use crate::operation::fields::{check_body, check_title, new_id};
 use crate::operation::{Card, Class, Operation, Route, Toolset};
-
-/// Longest title, in characters.
-const LONGEST_TITLE: usize = 200;
-
-fn check_title(title: &str) -> Result<(), String> {
-    let characters = title.chars().count();
-    if characters == 0 || characters > LONGEST_TITLE {
-        return Err(format!(
-            "title must be 1 to {LONGEST_TITLE} characters; it is {characters}."
-        ));
-    }
-    if title.chars().any(char::is_control) {
-        return Err("title must be one line without control characters.".to_owned());
-    }
-    if title.trim().is_empty() {
-        return Err("title must not be blank.".to_owned());
-    }
-    Ok(())
-}
 
 /// Creates a ticket.
 pub struct CreateTicket {
