@@ -266,7 +266,17 @@ const LISTED: &[(&str, &[&str])] = &[
     ("examples/", &[".rs"]),
     (
         "tests/",
-        &[".rs", "run", ".py", ".mjs", ".json", ".txt", ".snap", ".sql", "schemathesis"],
+        &[
+            ".rs",
+            "run",
+            ".py",
+            ".mjs",
+            ".json",
+            ".txt",
+            ".snap",
+            ".sql",
+            "schemathesis",
+        ],
     ),
     ("migrations/", &[".sql"]),
     (

@@ -188,20 +188,16 @@ struct Shared {
 fn describe(tool: &dyn Tool) -> McpTool {
     let card = tool.card();
     let hints = card.class.hints();
-    McpTool::new(
-        card.name,
-        words::description(&card),
-        Arc::new(tool.input_schema()),
-    )
-    .with_title(card.title)
-    .with_raw_output_schema(Arc::new(tool.output_schema()))
-    .with_annotations(
-        ToolAnnotations::with_title(card.title)
-            .read_only(hints.read_only)
-            .destructive(hints.destructive)
-            .idempotent(hints.idempotent)
-            .open_world(hints.open_world),
-    )
+    McpTool::new(card.name, words::description(&card), Arc::new(tool.input_schema()))
+        .with_title(card.title)
+        .with_raw_output_schema(Arc::new(tool.output_schema()))
+        .with_annotations(
+            ToolAnnotations::with_title(card.title)
+                .read_only(hints.read_only)
+                .destructive(hints.destructive)
+                .idempotent(hints.idempotent)
+                .open_world(hints.open_world),
+        )
 }
 
 impl ServerHandler for Handler {

@@ -24,7 +24,7 @@ pub enum Fate {
 pub async fn fate(reader: &Reader<'_>, board: &Board, request_id: &str) -> Result<Fate, Refusal> {
     const SQL: &str = "
         select e.entry_id is not null, d.entry_id is not null,
-               e.hidden_at is null and (e.type = 'question' or q.entry_id is not null)
+               coalesce(e.hidden_at is null and (e.type = 'question' or q.entry_id is not null), false)
         from (select $1::text as principal, $2::text as request_id,
                      clock_timestamp() - $3::bigint * interval '1 millisecond' as oldest) asked
         left join entries e

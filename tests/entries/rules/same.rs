@@ -209,7 +209,12 @@ pub const RULES: &[Rule] = &[
                 let found = eventually("it is found", || async {
                     Some(find().await).filter(|found| found["status"] == "done")
                 });
-                assert_eq!(found.await["result"]["id"], posted.data["id"]);
+                let found = found.await;
+                assert_eq!(
+                    Value::from(found.clone())["result"]["id"],
+                    posted.data["id"],
+                    "{found:?}"
+                );
             })
         },
     ),
