@@ -11,7 +11,7 @@ use super::told::{Done, Sent, Told};
 impl Sent {
     /// Whether a row in a table is its effect.
     fn creates(&self) -> bool {
-        self.tool == "create_ticket" || self.tool == "add_comment"
+        matches!(self.tool.as_str(), "create_ticket" | "add_comment" | "post_entry")
     }
 }
 
@@ -25,7 +25,8 @@ impl Checker<'_> {
             self.broken(1, request, format!("{} effects: {}", effects.len(), ids.join(", ")));
         }
         let creates = |done: &Done| done.sent.as_ref().is_some_and(Sent::creates);
-        if told.done.iter().any(creates) && effects.is_empty() {
+        // Of an entry that was deleted, rule 8 says what there must be.
+        if told.done.iter().any(creates) && effects.is_empty() && !tables.deletions.contains_key(request) {
             self.broken(1, request, "a caller was told done, and there is no effect");
         }
         for done in &told.done {
@@ -61,6 +62,10 @@ impl Checker<'_> {
                 format!("the body of {} is not the one that was sent", effect.id),
             );
         }
+        if effect.entry != sent.entry {
+            let found = format!("{} is {:?}, and {:?} was sent", effect.id, effect.entry, sent.entry);
+            self.broken(1, request, found);
+        }
         if effect.ticket != sent.ticket {
             let found = format!(
                 "{} is under {}, and was sent for {}",
@@ -83,6 +88,8 @@ impl Checker<'_> {
             let mut bare = result.clone();
             bare.remove("answered_at");
             bare.remove("possible_duplicate_of");
+            // Rule 9's.
+            bare.remove("visible");
             bare
         };
         let moments: BTreeSet<_> = told
@@ -151,6 +158,8 @@ impl Checker<'_> {
                 request,
                 format!("a result was told, and the ledger says {}", row.status),
             );
+        } else if row.result.is_none() && tables.deletions.contains_key(request) {
+            // Scrubbed.
         } else if stored.iter().any(|(name, value)| result.get(name) != Some(value)) {
             self.broken(4, request, "the result told is not the one in the ledger");
         }
