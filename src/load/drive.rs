@@ -62,6 +62,7 @@ pub async fn drive(
     see_that_writes_are_allowed(stage, &database).await?;
     let shared = Arc::new(shared(&driver, options.seed, &run, has_entries).await?);
     let counts = Arc::new(Counts::default());
+    let seed = options.seed;
     let injector = Injector {
         one_at_a_time,
         faults: breaks,
@@ -71,21 +72,19 @@ pub async fn drive(
         history: Arc::clone(&history),
         counts: Arc::clone(&counts),
     };
-    let seed = options.seed;
-    let injecting = tokio::spawn(async move { injector.run(seed).await });
     let operator = Operator {
         faults: acts,
         every: options.fault_every,
         database,
         driver: Arc::clone(&driver),
         shared: Arc::clone(&shared),
-        seed: options.seed,
+        seed,
         run: run.clone(),
         reaper: stage.reaper.clone(),
         counts: Arc::clone(&counts),
         stop: stop.clone(),
     };
-    let operating = tokio::spawn(async move { operator.work().await });
+    let disturbing = tokio::spawn(async move { tokio::join!(injector.run(seed), operator.work()) });
     let watching = tokio::spawn(watch_claims(
         stage.database_url.clone(),
         Arc::clone(&driver),
@@ -94,15 +93,8 @@ pub async fn drive(
     let callers = callers(options, &driver, &shared, &run);
     let interrupted = until_enough(options, &driver, &faults, &counts, &stop).await;
     driver.stopping.store(true, Ordering::Relaxed);
-    let _ = injecting.await;
-    let _ = operating.await;
-    for caller in callers {
-        if interrupted {
-            // Ctrl-C: what has no answer yet stays lost.
-            caller.abort();
-        }
-        let _ = caller.await;
-    }
+    let _ = disturbing.await;
+    join(callers, interrupted).await;
     if !interrupted {
         quiesce(&stage.database_url, options).await;
     }
@@ -149,6 +141,16 @@ fn callers(options: &Options, driver: &Arc<Driver>, shared: &Arc<Shared>, run: &
             })
         })
         .collect()
+}
+
+/// Waits for the callers; what has no answer yet when the run is interrupted stays lost.
+async fn join(callers: Vec<JoinHandle<()>>, interrupted: bool) {
+    for caller in callers {
+        if interrupted {
+            caller.abort();
+        }
+        let _ = caller.await;
+    }
 }
 
 async fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64, one_at_a_time: bool) -> Record {

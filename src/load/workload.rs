@@ -132,7 +132,7 @@ pub fn intent(seed: u64, run: &str, number: u64, shared: &Shared) -> Intent {
             after_ms: rng.u64(0..120),
         },
         _ => Manner::Abandon {
-            after_ms: rng.u64(0..120),
+            after_ms: rng.u64(0..240),
         },
     };
     let mut way = || match rng.u32(0..5) {

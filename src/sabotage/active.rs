@@ -142,7 +142,8 @@ pub fn connection(options: PgConnectOptions) -> PgConnectOptions {
 pub async fn prepare(connection: &mut PgConnection) {
     const WITHOUT_GUARD: &str = "
         alter table tickets drop constraint if exists tickets_request;
-        alter table comments drop constraint if exists comments_request";
+        alter table comments drop constraint if exists comments_request;
+        alter table entries drop constraint if exists entries_request";
     const WITH_SKEW: &str = "
         create schema if not exists skewed;
         create or replace function skewed.clock_timestamp() returns timestamptz language sql volatile as $$

@@ -174,8 +174,15 @@ fn check_settings(options: &Options) -> Result<(), Failure> {
 fn faults(names: &[String], has_target: bool) -> Result<Vec<Fault>, Failure> {
     if names.is_empty() {
         let all = Fault::value_variants().iter().copied();
-        // Whoever else writes there would have writes stopped too.
-        return Ok(all.filter(|fault| !has_target || !fault.is_operators()).collect());
+        let (acts, breaks): (Vec<_>, Vec<_>) = all.partition(|fault| has_target && fault.is_operators());
+        if !acts.is_empty() {
+            let names: Vec<_> = acts.into_iter().map(Fault::name).collect();
+            eprintln!(
+                "ticket-ledger: not done to a target, where whoever else writes would notice, unless --faults names them: {}",
+                names.join(", ")
+            );
+        }
+        return Ok(breaks);
     }
     if names == ["none"] {
         return Ok(Vec::new());

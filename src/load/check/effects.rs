@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Checker;
+use super::acts::Acts;
 use super::tables::Effect;
 use super::told::{Done, Sent, Told};
 
@@ -113,16 +114,28 @@ impl Checker<'_> {
     }
 
     /// Rule 3.
-    pub(super) fn conflicts_of(&mut self, request: &str, told: &Told) {
+    pub(super) fn conflicts_of(&mut self, request: &str, told: &Told, acts: &Acts) {
         let tables = self.tables;
-        if !told.conflicts.is_empty() && told.sent.len() < 2 && self.verdict.complete {
+        let conflicts = || told.calls.iter().filter(|heard| heard.outcome == "conflict");
+        if conflicts().next().is_some() && told.sent.len() < 2 && self.verdict.complete {
             self.broken(
                 7,
                 request,
                 "answered with conflict, and nothing else was sent under this request_id",
             );
         }
-        for refused in &told.conflicts {
+        // A refusal frees the key: what was in conflict with a call that was refused afterwards may be done by a repeat.
+        let may_be_freed = told.may_have_been_refused(acts) || self.limit_global != Some(0);
+        for heard in conflicts() {
+            let Some(refused) = &heard.sent else { continue };
+            let done = told
+                .calls
+                .iter()
+                .filter(|call| call.outcome == "done" && call.sent == heard.sent);
+            let first_done_us = done.map(|call| call.ended_us).min().unwrap_or(u64::MAX);
+            if may_be_freed && heard.sent_us < first_done_us {
+                continue;
+            }
             let effects = tables.effects.get(request).map_or(&[][..], Vec::as_slice);
             if let Some(effect) = effects.iter().find(|effect| effect.carries(&refused.mark)) {
                 self.broken(

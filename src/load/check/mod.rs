@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
         for (request, told) in &told {
             self.effects_of(request, told);
             self.results_of(request, told);
-            self.conflicts_of(request, told);
+            self.conflicts_of(request, told, &acts);
             self.ledger_of(request, told);
             self.entry_of(request, told, &acts);
             self.stops_of(request, told, &acts);

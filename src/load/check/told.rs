@@ -109,8 +109,6 @@ pub(super) struct Told {
     pub sent: Vec<Sent>,
     /// Every answer *done*.
     pub done: Vec<Done>,
-    /// What was refused with conflict.
-    pub conflicts: Vec<Sent>,
     /// When the first caller was told done.
     pub first_done_us: Option<u64>,
     /// Every answer: when its call was sent, when it came, what it said.
@@ -304,8 +302,7 @@ impl Checker<'_> {
                     fresh: answer.replayed == Some(false),
                 });
             }
-            "conflict" => told.conflicts.push(call.sent.clone()),
-            "in_progress" | "none" => {}
+            "conflict" | "in_progress" | "none" => {}
             _ => told.refused = true,
         }
     }

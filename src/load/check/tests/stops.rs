@@ -123,6 +123,25 @@ fn rule_10_what_every_answer_refused_is_not_done() {
 }
 
 #[test]
+fn rule_3_a_conflict_with_a_call_that_is_refused_afterwards_may_be_done_by_a_repeat() {
+    // 7b is claimed and refused by the stop; 7a meets it, and is done when it is called again.
+    let met = |case: Case| {
+        case.row("done", Some("T-1"))
+            .effect("T-1", "7a")
+            .call("7b", 10 * SECOND, |call| call.at(12 * SECOND).told("writes_disabled"))
+            .call("7a", 11 * SECOND, |call| call.told("conflict"))
+            .call("7a", 30 * SECOND, |call| call.done("T-1", false))
+    };
+    let stopped = || Case::new().stopped(11 * SECOND, 20 * SECOND);
+    met(stopped()).breaks_nothing();
+    // Nothing was refused, or the conflict came after the call was done.
+    met(Case::new()).breaks(3, "the same call was told conflict and done");
+    met(stopped())
+        .call("7a", 40 * SECOND, |call| call.told("conflict"))
+        .breaks(3, "the same call was told conflict and done");
+}
+
+#[test]
 fn rule_5_a_claim_that_was_let_go_of_for_a_stop_whose_caller_had_left() {
     let left = || Case::new().row("released", None).call("7a", 10 * SECOND, Ending::left);
     left().stopped(11 * SECOND, 12 * SECOND).breaks_nothing();
