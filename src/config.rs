@@ -36,7 +36,7 @@ pub struct Config {
     #[arg(long, env = "LISTEN_ADDR", default_value = "127.0.0.1:8000")]
     pub listen_addr: SocketAddr,
 
-    /// Address of /livez and /readyz
+    /// Address of /livez, /readyz, /metrics and /console
     #[arg(long, env = "ADMIN_ADDR", default_value = "127.0.0.1:9000")]
     pub admin_addr: SocketAddr,
 
