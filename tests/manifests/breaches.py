@@ -286,3 +286,18 @@ def a_replica_that_is_killed_too_early(world):
 @breach("compose_settings", "compose")
 def a_setting_that_the_program_does_not_have(world):
     world.compose["services"]["replica-1"]["environment"]["WAIT_SECONDS"] = 20
+
+
+@breach("operator")
+def an_operator_that_does_not_know_a_field(world):
+    world.runbook = world.runbook.replace("operator (1.28 or newer", "operator (1.27 or newer")
+
+
+@breach("hands")
+def a_psql_that_goes_on_after_a_failure(world):
+    world.runbook = world.runbook.replace("psql -v ON_ERROR_STOP=1 -U postgres -d", "psql -U postgres -d")
+
+
+@breach("hands")
+def a_restore_as_nobody(world):
+    world.runbook = world.runbook.replace("pg_restore --username=postgres", "pg_restore")

@@ -15,6 +15,9 @@ class World:
     compose: dict = field(default_factory=dict)
     nginx: str = ""
     roles: str = ""
+    # The runbook, and what components/cloudnative-pg says of itself.
+    runbook: str = ""
+    operator: str = ""
     settings_known: frozenset = frozenset()
 
     @property
