@@ -301,3 +301,26 @@ def a_psql_that_goes_on_after_a_failure(world):
 @breach("hands")
 def a_restore_as_nobody(world):
     world.runbook = world.runbook.replace("pg_restore --username=postgres", "pg_restore")
+
+
+@breach("ways_in")
+def a_route_to_a_balancer_that_nobody_opened(world):
+    world.one("HTTPRoute", "ticket-ledger")["spec"]["rules"][0]["backendRefs"] = [{"name": "ticket-ledger-balancer", "port": 8080}]
+
+
+@breach("ways_in", "production-balanced")
+def a_balancer_behind_a_closed_policy(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-from-gateway")["spec"]
+    policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"] = "service"
+    policy["ingress"][0]["ports"][0]["port"] = 8000
+
+
+@breach("ways_in", "production-ingress")
+def an_ingress_in_another_namespace(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-from-ingress")["spec"]
+    policy["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] = "traefik"
+
+
+@breach("repeats", "production-balanced")
+def a_route_that_leaves_the_balancer_no_time(world):
+    world.kind("HTTPRoute")[0]["spec"]["rules"][0]["timeouts"]["backendRequest"] = "25s"

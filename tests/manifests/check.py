@@ -24,7 +24,7 @@ from laws_of_compose import COMPOSE_LAWS
 from references import misnamed
 from world import World, label
 
-OVERLAYS = ("local", "production", "production-ingress", "load-test")
+OVERLAYS = ("local", "production", "production-ingress", "production-balanced", "load-test")
 # The oldest version that the manifests are meant for, and the newest that the validator knows.
 VERSIONS = ("1.34", kubernetes_validate.latest_version())
 CUSTOM = ("HTTPRoute", "ServiceMonitor", "Cluster")

@@ -192,7 +192,7 @@ def selectors(world):
         if not any(selects(doc["spec"]["podSelector"], one["metadata"]["labels"]) for one in templates):
             yield f"{label(doc)} selects no pods"
     for doc in world.kind("ServiceMonitor"):
-        found = [one for one in world.kind("Service") if selects(doc["spec"]["selector"], one["metadata"]["labels"])]
+        found = [one for one in world.kind("Service") if selects(doc["spec"]["selector"], one["metadata"].get("labels", {}))]
         ports = {port["name"] for one in found for port in one["spec"]["ports"]}
         if not found or any(one["port"] not in ports for one in doc["spec"]["endpoints"]):
             yield f"{label(doc)} scrapes nothing"

@@ -3,6 +3,7 @@
 import re
 
 from laws import law
+from world import label, pod, selects
 
 
 @law
@@ -16,6 +17,61 @@ def operator(world):
             said = re.findall(r"operator \((\d+)\.(\d+) or newer", text)
             if not said or min((int(major), int(minor)) for major, minor in said) < (1, 28):
                 yield f"{where} does not ask for CloudNativePG 1.28 or newer"
+
+
+# In whose namespace the ways in are (components/gateway, components/ingress).
+HOME = {"HTTPRoute": "gateway", "Ingress": "ingress-nginx"}
+
+
+def backends(doc):
+    """The Services that a route or an Ingress leads to."""
+    for rule in doc["spec"]["rules"]:
+        yield from (one["name"] for one in rule.get("backendRefs", []))
+        yield from (path["backend"]["service"]["name"] for path in rule.get("http", {}).get("paths", []))
+
+
+def admits(policy, labels, port, namespace):
+    """Whether a policy lets that namespace's pods to that port of pods with these labels."""
+    whom = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    return selects(policy["podSelector"], labels) and any(
+        whom in rule.get("from", []) and port in [one["port"] for one in rule.get("ports", [])]
+        for rule in policy.get("ingress") or []
+    )
+
+
+@law
+def ways_in(world):
+    """Whoever brings calls from outside gets through to what it leads to, and to nothing else."""
+    policies = [doc["spec"] for doc in world.kind("NetworkPolicy")]
+    led = set()
+    for doc in world.kind("HTTPRoute") + world.kind("Ingress"):
+        for name in set(backends(doc)):
+            service = world.one("Service", name)
+            if service is None:
+                yield f"{label(doc)} leads to {name}, which is not there"
+                continue
+            for workload in world.workloads():
+                labels = pod(workload)["metadata"]["labels"]
+                if not selects(service["spec"]["selector"], labels):
+                    continue
+                led.add(label(workload))
+                for port in service["spec"]["ports"]:
+                    number = number_of(port["targetPort"], workload)
+                    if not any(admits(policy, labels, number, HOME[doc["kind"]]) for policy in policies):
+                        yield f"{label(doc)} leads to {name}, where no policy opens port {number} to {HOME[doc['kind']]}"
+    for workload in world.workloads():
+        labels = pod(workload)["metadata"]["labels"]
+        for home in HOME.values():
+            if label(workload) not in led and any(
+                selects(policy["podSelector"], labels) and home in str(policy.get("ingress")) for policy in policies
+            ):
+                yield f"{label(workload)} is open to {home}, which does not lead to it"
+
+
+def number_of(name, workload):
+    """The number of a port that a workload names."""
+    ports = [port for one in pod(workload)["spec"]["containers"] for port in one.get("ports", [])]
+    return next((port["containerPort"] for port in ports if name in (port["name"], port["containerPort"])), None)
 
 
 @law
