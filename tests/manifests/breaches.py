@@ -275,7 +275,7 @@ def a_balancer_that_repeats_503(world):
 
 @breach("compose_repeats", "compose")
 def a_balancer_with_a_small_buffer(world):
-    world.nginx = world.nginx.replace("client_body_buffer_size 1m", "client_body_buffer_size 16k")
+    world.nginx = world.nginx.replace("client_body_buffer_size 256k", "client_body_buffer_size 16k")
 
 
 @breach("compose_repeats", "compose")
@@ -324,3 +324,18 @@ def an_ingress_in_another_namespace(world):
 @breach("repeats", "production-balanced")
 def a_route_that_leaves_the_balancer_no_time(world):
     world.kind("HTTPRoute")[0]["spec"]["rules"][0]["timeouts"]["backendRequest"] = "25s"
+
+
+@breach("memory")
+def more_bodies_than_the_memory_holds(world):
+    setting(world, "MAX_BODY_BYTES", "1048576")
+
+
+@breach("memory", "production-balanced")
+def a_balancer_with_a_worker_for_each_processor(world):
+    world.nginx = world.nginx.replace("worker_processes 2", "worker_processes auto")
+
+
+@breach("memory", "local")
+def a_balancer_that_refuses_long_heads(world):
+    world.nginx = world.nginx.replace("large_client_header_buffers 1 64k", "large_client_header_buffers 4 8k")

@@ -3,7 +3,7 @@
 import re
 
 from laws import law
-from world import label, pod, selects
+from world import container, directive, label, pod, selects, size
 
 
 @law
@@ -72,6 +72,33 @@ def number_of(name, workload):
     """The number of a port that a workload names."""
     ports = [port for one in pod(workload)["spec"]["containers"] for port in one.get("ports", [])]
     return next((port["containerPort"] for port in ports if name in (port["name"], port["containerPort"])), None)
+
+
+def mebibytes(doc):
+    """A workload's limit of memory."""
+    text = container(doc)["resources"]["limits"]["memory"]
+    return int(text[:-2]) * {"Mi": 1, "Gi": 1024}[text[-2:]]
+
+
+@law
+def memory(world):
+    """What callers may send at once fits into the memory of who takes it."""
+    # What a call takes beside its body: parsed, canonical, and its answer. Measured; see deployment.yaml.
+    body = world.setting("MAX_BODY_BYTES")
+    wanted = 64 + world.setting("MAX_CONNECTIONS") * (body + 256 * 1024) / 1024**2
+    if mebibytes(world.service) < wanted:
+        yield f"{world.settings()['MAX_CONNECTIONS']} calls of MAX_BODY_BYTES take {wanted:.0f} MiB, and the service has less"
+    balancer = world.one("Deployment", "ticket-ledger-balancer")
+    if balancer:
+        workers, each = directive(world.nginx, "worker_processes"), directive(world.nginx, "worker_connections")
+        heads, head = directive(world.nginx, "large_client_header_buffers").split()
+        one = size(directive(world.nginx, "client_body_buffer_size")) + int(heads) * size(head)
+        wanted = 64 + int(workers) * int(each) * one / 1024**2 if workers.isdigit() else float("inf")
+        if mebibytes(balancer) < wanted:
+            yield f"the balancer's connections take {wanted:.0f} MiB, and it has less"
+        # As the program has it, where the settings say nothing.
+        if size(head) < int(world.settings().get("MAX_HEADER_BYTES", 65536)):
+            yield "the balancer refuses heads that the service takes"
 
 
 @law

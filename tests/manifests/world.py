@@ -46,7 +46,7 @@ class World:
     def settings(self):
         """The settings that the service's pods share, as a dict; those of the first replica in the compose file."""
         if self.compose:
-            return {"MAX_BODY_BYTES": 1048576, **self.compose["services"]["replica-1"]["environment"]}
+            return self.compose["services"]["replica-1"]["environment"]
         source = container(self.service)["envFrom"][0]["configMapRef"]["name"]
         return self.one("ConfigMap", source)["data"]
 
