@@ -88,7 +88,8 @@ def callers(world):
     if not world.is_production:
         return
     said = world.settings()
-    if said.get("AUTH") != "oauth" or "INSECURE_ALLOW_ANONYMOUS" in said:
+    # Static tokens beside it are for scripts and operators.
+    if said.get("AUTH") not in ("oauth", "token,oauth") or "INSECURE_ALLOW_ANONYMOUS" in said:
         yield "callers are not asked who they are"
     public = urlsplit(said.get("PUBLIC_URL", ""))
     if public.scheme != "https" or public.path:
