@@ -339,3 +339,19 @@ def a_balancer_with_a_worker_for_each_processor(world):
 @breach("memory", "local")
 def a_balancer_that_refuses_long_heads(world):
     world.nginx = world.nginx.replace("large_client_header_buffers 1 64k", "large_client_header_buffers 4 8k")
+
+
+@breach("door_of_postgres")
+def a_postgres_for_everybody(world):
+    world.docs.remove(world.one("NetworkPolicy", "ticket-ledger-postgres"))
+
+
+@breach("door_of_postgres")
+def a_postgres_for_the_namespace(world):
+    world.one("NetworkPolicy", "ticket-ledger-postgres")["spec"]["ingress"][0]["from"].append({"podSelector": {}})
+
+
+@breach("selectors")
+def a_policy_for_another_cluster(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-postgres")["spec"]
+    policy["podSelector"]["matchLabels"]["cnpg.io/cluster"] = "another"

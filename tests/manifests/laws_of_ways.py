@@ -74,6 +74,33 @@ def number_of(name, workload):
     return next((port["containerPort"] for port in ports if name in (port["name"], port["containerPort"])), None)
 
 
+# The components that may ask Postgres anything.
+CLIENTS = ("service", "migrate", "load")
+
+
+@law
+def door_of_postgres(world):
+    """Postgres lets in the service, the migration, its own instances and its operator, each by a port, and nobody else."""
+    labels = [{"cnpg.io/cluster": doc["metadata"]["name"]} for doc in world.kind("Cluster")]
+    labels += [pod(doc)["metadata"]["labels"] for doc in world.kind("StatefulSet")]
+    policies = [doc["spec"] for doc in world.kind("NetworkPolicy")]
+    for one in labels:
+        mine = [policy for policy in policies if selects(policy["podSelector"], one)]
+        if not any("Ingress" in policy["policyTypes"] for policy in mine):
+            yield "Postgres is open to every pod of the cluster"
+        peers = [peer for policy in mine for rule in policy.get("ingress") or [] for peer in rule.get("from", [{}])]
+        for peer in peers:
+            chosen = peer.get("podSelector", {})
+            among = [name for part in chosen.get("matchExpressions", []) for name in part["values"]]
+            known = (
+                peer == {"podSelector": {"matchLabels": one}}
+                or peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "cnpg-system"}}}
+                or (set(peer) == {"podSelector"} and among and set(among) <= set(CLIENTS))
+            )
+            if not known:
+                yield f"Postgres is open to {peer}"
+
+
 def mebibytes(doc):
     """A workload's limit of memory."""
     text = container(doc)["resources"]["limits"]["memory"]
