@@ -80,6 +80,11 @@ async fn a_key_that_is_replaced_under_its_name_is_fetched_when_a_token_is_signed
         refused(replica.by(&forged), "the token was not signed by the issuer").await;
     }
     assert_eq!((issuer.asked(), asked), (2, 2));
+    // And they do not keep a key with a new name from being fetched.
+    let next = Signer::es256("b");
+    issuer.publish(&[&next]);
+    let token = next.token(&issuer.claims("anna", ALL));
+    assert_eq!(replica.by(&token).create("k", "Before").await.status, 200);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The issuer's keys: fetched, kept through its outages, and fetched again when a token names one that is not known.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const REFRESH_EVERY: Duration = Duration::from_secs(600);
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// An outage of the issuer is survived for so long: past that nobody can tell whether a key was withdrawn.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// A token that names an unknown key makes this replica ask the issuer so often at most, however many such tokens come.
+/// Tokens that name an unknown key make this replica ask the issuer so often at most, and so do those that were signed with another
+/// key than they name, however many come: each kind for itself, so that forgeries do not keep a rotation from being seen.
 const ASK_PAUSE: Duration = Duration::from_secs(10);
 /// Longest wait of a call for the issuer.
 const ASK_LIMIT: Duration = Duration::from_secs(8);
@@ -51,6 +53,13 @@ pub enum Missing {
     Unreachable,
 }
 
+/// Why the issuer is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reason {
+    UnknownName,
+    OtherSignature,
+}
+
 /// The keys of one issuer.
 pub struct Keys {
     store: Arc<Store>,
@@ -75,8 +84,8 @@ struct Store {
 struct Known {
     keys: Arc<[Key]>,
     fetched: Option<Instant>,
-    /// When a token last made this replica ask.
-    asked: Option<Instant>,
+    /// When a token last made this replica ask, for each reason.
+    asked: HashMap<Reason, Instant>,
     out_of_reach: bool,
 }
 
@@ -132,7 +141,7 @@ impl Keys {
         if let Some(key) = known() {
             return Ok(key);
         }
-        let asked = timeout(ASK_LIMIT, self.ask(|| known().is_some())).await;
+        let asked = timeout(ASK_LIMIT, self.ask(Reason::UnknownName, || known().is_some())).await;
         known().ok_or_else(|| asked.map_or(Missing::Unreachable, |()| self.store.missing()))
     }
 
@@ -144,15 +153,17 @@ impl Keys {
             found.filter(|found| found.fetched > old.fetched)
         };
         if newer().is_none() {
-            timeout(ASK_LIMIT, self.ask(|| newer().is_some())).await.ok()?;
+            timeout(ASK_LIMIT, self.ask(Reason::OtherSignature, || newer().is_some()))
+                .await
+                .ok()?;
         }
         newer()
     }
 
     /// Asks the issuer for its keys, or waits for whoever asks already and looks whether they are `enough`.
-    async fn ask(&self, enough: impl Fn() -> bool) {
+    async fn ask(&self, reason: Reason, enough: impl Fn() -> bool) {
         let turn = Arc::clone(&self.store.asking).lock_owned().await;
-        if enough() || !self.store.may_ask() {
+        if enough() || !self.store.may_ask(reason) {
             return;
         }
         let store = Arc::clone(&self.store);
@@ -181,16 +192,16 @@ impl Store {
     }
 
     /// Whether a token may make this replica ask the issuer now; takes note that it does.
-    fn may_ask(&self) -> bool {
+    fn may_ask(&self, reason: Reason) -> bool {
         let mut known = unpoisoned(self.known.lock());
         let pause = if known.fetched.is_some() {
             ASK_PAUSE
         } else {
             Duration::from_secs(1)
         };
-        let may = known.asked.is_none_or(|asked| asked.elapsed() >= pause);
+        let may = known.asked.get(&reason).is_none_or(|asked| asked.elapsed() >= pause);
         if may {
-            known.asked = Some(Instant::now());
+            known.asked.insert(reason, Instant::now());
         }
         may
     }
