@@ -82,11 +82,34 @@ async fn a_wait_is_one_span_that_says_for_whom_and_how_it_ended() {
 }
 
 #[tokio::test]
+async fn a_wait_that_its_callers_deadline_ends_says_so_and_links_to_what_goes_on() {
+    let (scene, collector) = (Scene::new().await, Collector::start().await);
+    let start = || scene.replica().with("WORK_MS", FOR_EVER_MS).with("WAIT_MS", 2_000);
+    let a = collector.watching(start(), "a").ready().await;
+    let b = collector.watching(start(), "b").ready().await;
+    let second = async {
+        scene.until("k", "running").await;
+        b.create("k", "Goes on").await
+    };
+    let (first, second) = tokio::join!(a.create("k", "Goes on"), second);
+    assert_eq!((first.status, second.status), (202, 202));
+    let first = collector.call("k", "a", "in_progress").await;
+    assert_eq!(waited_ms(&first), 0, "its own attempt runs: {first:#?}");
+    let second = collector.call("k", "b", "in_progress").await;
+    assert!(waited_ms(&second) > 500, "{second:#?}");
+    assert_eq!(second.attribute("ticket_ledger.ran_by"), "a");
+    assert_eq!(second.links.len(), 1);
+    let wait = collector.below(&second, "ledger.wait").await;
+    assert_eq!(wait.attribute("ticket_ledger.wait.ended"), "deadline", "{wait:#?}");
+}
+
+#[tokio::test]
 async fn whoever_takes_over_names_the_replica_and_the_attempt_that_it_took_over_from() {
     let (scene, collector) = (Scene::new().await, Collector::start().await);
     let start = |work_ms: u64| scene.replica().with("WORK_MS", work_ms);
     let a = collector.watching(start(FOR_EVER_MS), "a").ready().await;
     let b = collector.watching(start(10), "b").ready().await;
+    let c = collector.watching(start(10), "c").ready().await;
     let body = ticket("waited-for", "Taken over");
     let alone = ticket("alone", "Taken over");
     let strike = async {
@@ -94,29 +117,53 @@ async fn whoever_takes_over_names_the_replica_and_the_attempt_that_it_took_over_
         scene.until_waited_for("waited-for").await;
         a.strike();
     };
-    let second = async {
+    let waiters = async {
         scene.until("waited-for", "running").await;
-        b.create("waited-for", "Taken over").await
+        tokio::join!(
+            b.create("waited-for", "Taken over"),
+            c.create("waited-for", "Taken over")
+        )
     };
-    let (_, _, answer, ()) = tokio::join!(
+    let (_, _, (of_b, of_c), ()) = tokio::join!(
         a.http("POST", "/tickets", Some(&body)),
         a.http("POST", "/tickets", Some(&alone)),
-        second,
+        waiters,
         strike
     );
-    assert_eq!(answer.body["replayed"], false, "{answer:?}");
+    let first_of = |answer: &Answer| answer.body["replayed"] == false;
+    assert!(first_of(&of_b) || first_of(&of_c), "{of_b:?} {of_c:?}");
     scene.until("alone", "done").await;
     for (name, request_id) in [("ledger.request", "waited-for"), ("ledger.adopt", "alone")] {
         let span = collector
             .span(name, |span| {
-                span.name == name && span.attribute("ticket_ledger.request_id") == request_id
+                span.name == name
+                    && span.attribute("ticket_ledger.request_id") == request_id
+                    && !span.attribute("ticket_ledger.took_over_from.replica").is_empty()
             })
             .await;
         assert_eq!(span.attribute("ticket_ledger.took_over_from.replica"), "a", "{span:#?}");
         assert_eq!(span.attribute("ticket_ledger.took_over_from.attempt"), "1");
         assert_eq!(span.links.len(), 1);
     }
-    let call = collector.call("waited-for", "b", "done").await;
+    // Whoever came too late took nothing over, and says nothing of the kind.
+    for replica in ["b", "c"] {
+        collector
+            .span("the flights", |span| {
+                span.name == "ledger.request"
+                    && span.replica == replica
+                    && span.attribute("ticket_ledger.request_id") == "waited-for"
+            })
+            .await;
+    }
+    let spans = collector.spans();
+    let takers = spans.iter().filter(|span| {
+        span.attribute("ticket_ledger.request_id") == "waited-for"
+            && span.name.starts_with("ledger.")
+            && !span.links.is_empty()
+    });
+    assert_eq!(takers.count(), 1);
+    let taker = if first_of(&of_b) { "b" } else { "c" };
+    let call = collector.call("waited-for", taker, "done").await;
     let wait = collector.below(&call, "ledger.wait").await;
     assert_eq!(wait.attribute("ticket_ledger.wait.ended"), "lapsed", "{wait:#?}");
     assert!(waited_ms(&call) > 0);
