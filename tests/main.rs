@@ -59,6 +59,7 @@ mod telemetry;
 mod tickets;
 mod tls;
 mod traces;
+mod versions;
 mod wire;
 mod worked_example;
 
