@@ -110,6 +110,17 @@ pub fn rename(span: &Span, name: String) {
     span.context().span().update_name(name);
 }
 
+/// Ends a span for whoever collects it, now or when this is dropped. Else it would stay open for as long as anything below it goes on,
+/// such as an attempt that outlasts the call that it was begun for.
+#[derive(Debug)]
+pub struct Ends(pub Span);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.context().span().end();
+    }
+}
+
 /// Says that a span ended badly, and how, in the conventions' words.
 pub fn fail(span: &Span, kind: impl Into<Cow<'static, str>>) {
     let kind = kind.into();

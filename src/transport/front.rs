@@ -57,6 +57,8 @@ pub async fn pass(State(front): State<Front>, request: Request, next: Next) -> R
     let arrived = Instant::now();
     let method = known_method(request.method());
     let span = span_of(&request, method);
+    // With the answer, or when the caller leaves, whatever goes on for it.
+    let _ends = trace::Ends(span.clone());
     let (response, route) = front.answer(request, next, arrived, &span).await;
     let status = response.status().as_u16();
     span.record("http.response.status_code", i64::from(status));

@@ -168,6 +168,7 @@ pub async fn serve(
         failed.say(&span, method, arrived);
     }
     instruments().mcp(method, tool, failed.map(Failed::kind), arrived.elapsed());
+    drop(trace::Ends(span));
     response
 }
 

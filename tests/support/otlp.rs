@@ -28,6 +28,8 @@ pub struct Span {
     /// (trace, span) of each.
     pub links: Vec<(Vec<u8>, Vec<u8>)>,
     pub attributes: HashMap<String, String>,
+    /// From its start to its end.
+    pub took: Duration,
     /// Whether its status says that it failed.
     pub failed: bool,
     /// `service.instance.id`: the replica's name.
@@ -156,6 +158,7 @@ async fn take(State(taken): State<Taken>, headers: HeaderMap, body: Bytes) {
                     .map(|link| (link.trace_id, link.span_id))
                     .collect(),
                 attributes: attributes(span.attributes),
+                took: Duration::from_nanos(span.end_time_unix_nano - span.start_time_unix_nano),
                 failed: span
                     .status
                     .is_some_and(|status| status.code == StatusCode::Error as i32),

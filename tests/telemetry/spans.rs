@@ -1,5 +1,7 @@
 //! Spans that answer what an operator asks: who was waited for, how that ended, whom somebody took over from.
 
+use std::time::Duration;
+
 use super::metrics;
 use crate::support::calls::{Answer, client, ticket};
 use crate::support::eventually;
@@ -94,6 +96,8 @@ async fn a_wait_that_its_callers_deadline_ends_says_so_and_links_to_what_goes_on
     let (first, second) = tokio::join!(a.create("k", "Goes on"), second);
     assert_eq!((first.status, second.status), (202, 202));
     let first = collector.call("k", "a", "in_progress").await;
+    // As long as its caller waited, not as long as its attempt goes on.
+    assert!(first.took < Duration::from_secs(20), "{first:#?}");
     assert_eq!(waited_ms(&first), 0, "its own attempt runs: {first:#?}");
     let second = collector.call("k", "b", "in_progress").await;
     assert!(waited_ms(&second) > 500, "{second:#?}");
@@ -101,6 +105,9 @@ async fn a_wait_that_its_callers_deadline_ends_says_so_and_links_to_what_goes_on
     assert_eq!(second.links.len(), 1);
     let wait = collector.below(&second, "ledger.wait").await;
     assert_eq!(wait.attribute("ticket_ledger.wait.ended"), "deadline", "{wait:#?}");
+    a.mcp("create_ticket", ticket("l", "Goes on")).await;
+    let by_mcp = collector.call("l", "a", "in_progress").await;
+    assert!(by_mcp.took < Duration::from_secs(20), "{by_mcp:#?}");
 }
 
 #[tokio::test]
