@@ -25,6 +25,12 @@ pub enum Kind {
     ReleaseOnDisconnect,
     /// The effect is committed by itself, before the settlement.
     EffectOutside,
+    /// A reply is saved whatever has become of its question.
+    ParentUnseen,
+    /// What saves does not look at the operator's stop.
+    StopUnseen,
+    /// Whoever repeats the post of an entry is told its old answer, whatever has become of it: a deletion leaves that in the ledger.
+    FateUnseen,
 }
 
 pub use active::{connection, effect_alone, is, prepare, sql, token};

@@ -49,7 +49,7 @@ async fn a_minute_of_all_faults_breaks_no_rule() {
     assert_eq!(ended.summary["verdict"]["complete"], true, "{}", ended.said());
     assert!(ended.summary["calls"].as_u64() >= Some(2_000), "{}", ended.said());
     let faults: BTreeMap<String, u64> = serde_json::from_value(ended.summary["faults"].clone()).expect("counts");
-    assert_eq!(faults.len(), 10, "{}", ended.said());
+    assert_eq!(faults.len(), 13, "{}", ended.said());
     assert!(faults["kill"] >= 10, "{}", ended.said());
     assert!(folder.processes().is_empty(), "{:?}", folder.processes());
 }

@@ -39,6 +39,7 @@ mod late_holders;
 mod leaving;
 mod listener;
 mod load;
+mod load_operator;
 mod locks;
 mod manifests;
 mod model;

@@ -7,8 +7,9 @@ use crate::support::load::{Ended, Folder, command, run, turn};
 
 /// Nothing is killed; duplicates, repeats and leaving callers suffice. The wait is longer than any join may take.
 const CALM: &str = "--faults none --calls 600 --at-least 3 --lease-ms 1000 --wait-ms 12000 --work-ms 100";
-/// Callers leave during the work, and some of them for good.
-const LEAVING: &str = "--faults none --calls 1500 --lease-ms 1000 --wait-ms 6000 --work-ms 200";
+/// Callers leave during the work, and some of them for good. They are few, so that the work has begun by then.
+const LEAVING: &str =
+    "--faults none --calls 1200 --callers 12 --limit-per-source 0 --lease-ms 1000 --wait-ms 6000 --work-ms 200";
 /// Replicas stand still past their lease while others take their claims over.
 const PAUSES: &str =
     "--faults pause --fault-every-ms 300 --each-fault 5 --calls 600 --lease-ms 1000 --wait-ms 6000 --work-ms 200";
@@ -18,8 +19,11 @@ const DEATHS: &str = "--faults kill,db-cut-after --fault-every-ms 400 --calls 60
 const KILLS: &str =
     "--faults kill --fault-every-ms 400 --calls 300 --at-least 12 --lease-ms 1000 --wait-ms 3000 --work-ms 50";
 
+/// An operator hides and deletes entries and stops writes.
+const MODERATED: &str = "--faults hide,delete,stop-writes --fault-every-ms 200 --each-fault 8 --calls 800 --lease-ms 1000 --wait-ms 12000 --work-ms 50";
+
 /// A way to break the ledger, the checker's rule that it breaks, and the load that shows it.
-const TABLE: [(&str, u64, &str); 7] = [
+const TABLE: [(&str, u64, &str); 10] = [
     ("no-fence", 1, PAUSES),
     ("attempt-for-token", 2, CALM),
     ("no-row-check", 1, CALM),
@@ -27,6 +31,9 @@ const TABLE: [(&str, u64, &str); 7] = [
     ("no-notify", 5, CALM),
     ("release-on-disconnect", 5, LEAVING),
     ("effect-outside", 1, DEATHS),
+    ("parent-unseen", 9, MODERATED),
+    ("stop-unseen", 10, MODERATED),
+    ("fate-unseen", 8, MODERATED),
 ];
 
 /// The longest that a run may take to show a sabotage.
@@ -56,7 +63,7 @@ async fn every_sabotage_is_caught_by_the_rule_that_it_breaks() {
 #[tokio::test]
 async fn the_same_loads_without_a_sabotage_break_no_rule() {
     let program = build().await;
-    for load in [CALM, LEAVING, PAUSES, DEATHS, KILLS] {
+    for load in [CALM, LEAVING, PAUSES, DEATHS, KILLS, MODERATED] {
         let ended = load_with(&program, "", load).await;
         assert!(ended.output.status.success(), "{load:?}: {}", ended.said());
         assert_eq!(ended.rules(), [0; 0], "{}", ended.said());

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -72,16 +71,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             "DATABASE_URL is not set: give the URL of the deployment's database (ticket-ledger dev prints its own).",
         ));
     };
-    let database = Database::new(
-        &Settings {
-            url,
-            pool_size: 1,
-            acquire_limit: Duration::from_secs(5),
-            statement_limit: Duration::from_secs(60),
-            lock_limit: Duration::from_secs(5),
-        },
-        Arc::new(Reach::default()),
-    )?;
+    let database = Database::new(&Settings::by_hand(url), Arc::new(Reach::default()))?;
     match arguments.action {
         Action::Retry { request_id, principal } => {
             let key = Key {

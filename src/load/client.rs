@@ -27,6 +27,10 @@ pub struct Answer {
     pub replayed: Option<bool>,
     /// What the answer says was done.
     pub result: Option<BTreeMap<String, Value>>,
+    /// The http_status that stands in an envelope over MCP.
+    pub told_status: Option<u16>,
+    /// Of rate_limited: whose limit it was.
+    pub limit: Option<String>,
     /// When to come back.
     pub retry_after: Duration,
 }
@@ -40,6 +44,8 @@ pub struct Found {
     pub status: String,
     /// The stored result.
     pub result: Option<BTreeMap<String, Value>>,
+    /// Whether what was made can be read, where that is said.
+    pub visible: Option<bool>,
 }
 
 /// Makes calls to one base URL.
@@ -79,11 +85,35 @@ impl Client {
         matches!(tokio::time::timeout(Duration::from_secs(10), asked).await, Ok(Ok(_)))
     }
 
-    /// Makes a write.
-    pub async fn write(&self, way: Way, request: &str, write: &Write) -> Reply {
+    /// Whether the operations of this path, below /api/v1, are offered.
+    pub async fn offers(&self, path: &str) -> bool {
+        let asked = self.http.get(format!("{}/api/v1/openapi.json", self.base)).send();
+        let Ok(Ok(described)) = tokio::time::timeout(Duration::from_secs(10), asked).await else {
+            return false;
+        };
+        let Ok((200, described)) = read(described).await else {
+            return false;
+        };
+        let paths = described["paths"].as_object();
+        paths.is_some_and(|paths| paths.keys().any(|place| place.ends_with(path)))
+    }
+
+    /// Makes a write, for whoever calls from `source`, as a balancer says it.
+    pub async fn write(&self, way: Way, source: Option<&str>, request: &str, write: &Write) -> Reply {
         let mut arguments = write.arguments.clone();
         arguments["request_id"] = json!(request);
-        self.call(way, request, write.tool, arguments).await
+        let sent = match way {
+            Way::Http => self.over_http(source, write.tool, arguments).await,
+            Way::Modern => self.over_mcp(source, MODERN, write.tool, arguments).await,
+            Way::Legacy => self.after_initialize(source, write.tool, arguments).await,
+        };
+        match sent {
+            Ok((status, body)) => {
+                let enveloped = way != Way::Http && write.tool == "post_entry";
+                Reply::Answer(understand(way, enveloped, request, status, &body))
+            }
+            Err(error) => Reply::Lost(reason(&error)),
+        }
     }
 
     /// Asks find_request; `None` when the answer was lost.
@@ -98,26 +128,21 @@ impl Client {
             http,
             status: status.or(body["error"]["code"].as_str()).unwrap_or("none").to_owned(),
             result: serde_json::from_value(body["result"].clone()).ok(),
+            visible: body["visible"].as_bool(),
         })
     }
 
-    async fn call(&self, way: Way, request: &str, tool: &str, arguments: Value) -> Reply {
-        let sent = match way {
-            Way::Http => self.over_http(tool, arguments).await,
-            Way::Modern => self.over_mcp(MODERN, tool, arguments).await,
-            Way::Legacy => self.after_initialize(tool, arguments).await,
-        };
-        match sent {
-            Ok((status, body)) => Reply::Answer(understand(way, request, status, &body)),
-            Err(error) => Reply::Lost(reason(&error)),
-        }
-    }
-
-    async fn over_http(&self, tool: &str, mut arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+    async fn over_http(
+        &self,
+        source: Option<&str>,
+        tool: &str,
+        mut arguments: Value,
+    ) -> Result<(u16, Value), reqwest::Error> {
         let ticket = arguments["ticket_id"].as_str().unwrap_or_default().to_owned();
         let (method, path) = match tool {
             "set_ticket_status" => (reqwest::Method::PUT, format!("/tickets/{ticket}/status")),
             "add_comment" => (reqwest::Method::POST, format!("/tickets/{ticket}/comments")),
+            "post_entry" => (reqwest::Method::POST, "/entries".to_owned()),
             _ => (reqwest::Method::POST, "/tickets".to_owned()),
         };
         if let Value::Object(members) = &mut arguments {
@@ -127,10 +152,16 @@ impl Client {
             .http
             .request(method, format!("{}/api/v1{path}", self.base))
             .json(&arguments);
-        read(request.send().await?).await
+        read(called_from(source, request).send().await?).await
     }
 
-    async fn over_mcp(&self, version: &str, tool: &str, arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+    async fn over_mcp(
+        &self,
+        source: Option<&str>,
+        version: &str,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<(u16, Value), reqwest::Error> {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if version == MODERN {
             params["_meta"] = json!({
@@ -138,21 +169,27 @@ impl Client {
                 "io.modelcontextprotocol/clientCapabilities": {},
             });
         }
-        self.rpc(version, "tools/call", Some(tool), params).await
+        self.rpc(source, version, "tools/call", Some(tool), params).await
     }
 
-    async fn after_initialize(&self, tool: &str, arguments: Value) -> Result<(u16, Value), reqwest::Error> {
+    async fn after_initialize(
+        &self,
+        source: Option<&str>,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<(u16, Value), reqwest::Error> {
         let hello = json!({
             "protocolVersion": LEGACY,
             "capabilities": {},
             "clientInfo": { "name": "ticket-ledger-load", "version": env!("CARGO_PKG_VERSION") },
         });
-        self.rpc(LEGACY, "initialize", None, hello).await?;
-        self.over_mcp(LEGACY, tool, arguments).await
+        self.rpc(source, LEGACY, "initialize", None, hello).await?;
+        self.over_mcp(source, LEGACY, tool, arguments).await
     }
 
     async fn rpc(
         &self,
+        source: Option<&str>,
         version: &str,
         method: &str,
         tool: Option<&str>,
@@ -169,7 +206,15 @@ impl Client {
                 .header("mcp-name", tool.unwrap_or_default());
         }
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        read(request.json(&body).send().await?).await
+        read(called_from(source, request).json(&body).send().await?).await
+    }
+}
+
+/// A request as a balancer hands it on for whoever called from there.
+fn called_from(source: Option<&str>, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+    match source {
+        Some(source) => request.header("x-forwarded-for", source),
+        None => request,
     }
 }
 
@@ -191,17 +236,16 @@ fn reason(error: &reqwest::Error) -> String {
 }
 
 /// Reads an answer as its caller would: by its own words, not by the server's types.
-fn understand(way: Way, request: &str, status: u16, body: &Value) -> Answer {
+fn understand(way: Way, enveloped: bool, request: &str, status: u16, body: &Value) -> Answer {
     let result = &body["result"];
-    let (content, garbled) = match way {
-        Way::Http => (body, false),
-        Way::Modern | Way::Legacy => (&result["structuredContent"], !says_one_thing(result)),
-    };
+    let structured = &result["structuredContent"];
     // A replica that is stopping answers MCP with a bare HTTP error.
-    let (content, garbled) = if content.is_null() {
+    let (content, garbled) = if way == Way::Http || structured.is_null() {
         (body, false)
+    } else if enveloped {
+        (&structured["data"], !says_one_thing(result, &structured["data"]))
     } else {
-        (content, garbled)
+        (structured, !says_one_thing(result, structured))
     };
     let code = content["error"]["code"].as_str();
     let outcome = match content["status"].as_str() {
@@ -227,18 +271,23 @@ fn understand(way: Way, request: &str, status: u16, body: &Value) -> Answer {
         outcome: outcome.to_owned(),
         replayed: content["replayed"].as_bool(),
         result,
+        told_status: structured["http_status"]
+            .as_u64()
+            .and_then(|status| u16::try_from(status).ok()),
+        limit: content["error"]["limit"].as_str().map(str::to_owned),
         retry_after: Duration::from_secs(retry_after),
     }
 }
 
-/// Whether a tool's result says the same in its text as in its structured content, and is marked as an error if it is one.
-fn says_one_thing(result: &Value) -> bool {
+/// Whether a tool's result says the same in its text as in its structured content, and is marked as an error if what it tells
+/// is one.
+fn says_one_thing(result: &Value, told: &Value) -> bool {
     let content = &result["structuredContent"];
     let text: Option<Value> = result["content"][0]["text"]
         .as_str()
         .and_then(|text| serde_json::from_str(text).ok());
     let is_error = result["isError"].as_bool().unwrap_or(false);
-    text.as_ref() == Some(content) && is_error == content["error"].is_object()
+    text.as_ref() == Some(content) && is_error == told["error"].is_object()
 }
 
 /// A client for the load test's own questions, such as whether a replica is ready.

@@ -1,6 +1,6 @@
 //! A run from its first call to its last: callers and faults are let loose, until there was enough of both.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,14 @@ use super::address::with_password_as;
 use super::balancer::TRIES;
 use super::client::Client;
 use super::driver::Driver;
-use super::faults::{Fault, Injector};
+use super::faults::{Counts, Fault, Injector};
 use super::history::{History, Record};
+use super::operator::{self, Operator};
 use super::stage::Stage;
 use super::under_way::UnderWay;
 use super::watcher::{quiesce, watch_claims};
-use super::workload::{self, Manner, SHARED_TICKETS, Way};
+use super::workload::{self, SHARED_QUESTIONS, SHARED_TICKETS, Shared};
+use crate::postgres::Database;
 use crate::unpoisoned;
 
 /// What a run came to.
@@ -50,46 +52,53 @@ pub async fn drive(
     // A deployment that runs already may have a balancer too.
     let repeats = stage.balancer.is_some() || options.target.is_some();
     let tries = if repeats { TRIES } else { 1 };
-    let faults = possible(options, stage);
-    let one_at_a_time = repeats && !faults.is_empty() && faults.iter().all(|fault| fault.is_disruption());
-    history.write(&start_record(options, stage, &run, tries, one_at_a_time).await);
     let driver = Arc::new(driver(options, stage, &history, tries)?);
-    let tickets = Arc::new(shared_tickets(&driver, options.seed, &run).await?);
-    let injector = Arc::new(Injector {
+    let has_entries = are_entries_offered(&driver).await?;
+    let faults = possible(options, stage, has_entries);
+    let (acts, breaks): (Vec<_>, Vec<_>) = faults.iter().copied().partition(|fault| fault.is_operators());
+    let one_at_a_time = repeats && !breaks.is_empty() && breaks.iter().all(|fault| fault.is_disruption());
+    history.write(&start_record(options, stage, &run, tries, one_at_a_time).await);
+    let database = operator::database(&stage.database_url)?;
+    see_that_writes_are_allowed(stage, &database).await?;
+    let shared = Arc::new(shared(&driver, options.seed, &run, has_entries).await?);
+    let counts = Arc::new(Counts::default());
+    let seed = options.seed;
+    let injector = Injector {
         one_at_a_time,
-        faults,
+        faults: breaks,
         every: options.fault_every,
         stage: Arc::clone(stage),
         driver: Arc::clone(&driver),
         history: Arc::clone(&history),
-        counts: Mutex::new(BTreeMap::new()),
-    });
-    let injecting = tokio::spawn({
-        let injector = Arc::clone(&injector);
-        let seed = options.seed;
-        async move { injector.run(seed).await }
-    });
+        counts: Arc::clone(&counts),
+    };
+    let operator = Operator {
+        faults: acts,
+        every: options.fault_every,
+        database,
+        driver: Arc::clone(&driver),
+        shared: Arc::clone(&shared),
+        seed,
+        run: run.clone(),
+        reaper: stage.reaper.clone(),
+        counts: Arc::clone(&counts),
+        stop: stop.clone(),
+    };
+    let disturbing = tokio::spawn(async move { tokio::join!(injector.run(seed), operator.work()) });
     let watching = tokio::spawn(watch_claims(
         stage.database_url.clone(),
         Arc::clone(&driver),
         options.lease + options.work,
     ));
-    let callers = callers(options, &driver, &tickets, &run);
-    let interrupted = until_enough(options, &driver, &injector, &stop).await;
+    let callers = callers(options, &driver, &shared, &run);
+    let interrupted = until_enough(options, &driver, &faults, &counts, &stop).await;
     driver.stopping.store(true, Ordering::Relaxed);
-    let _ = injecting.await;
-    for caller in callers {
-        if interrupted {
-            // Ctrl-C: what has no answer yet stays lost.
-            caller.abort();
-        }
-        let _ = caller.await;
-    }
+    let _ = disturbing.await;
+    join(callers, interrupted).await;
     if !interrupted {
         quiesce(&stage.database_url, options).await;
     }
     let _ = watching.await;
-    drop(injector);
     history.write(&Record::End {
         at_us: history.now_us(),
         interrupted,
@@ -110,26 +119,38 @@ fn driver(options: &Options, stage: &Stage, history: &Arc<History>, tries: u64) 
         cuts: watch::Sender::new(0),
         calls: UnderWay::default(),
         visible: AtomicU64::new(0),
+        entries: Mutex::new(VecDeque::new()),
+        has_sources: !stage.replicas.is_empty(),
         given_up: AtomicU64::new(0),
         stopping: AtomicBool::new(false),
         last_patience: options.lease * 4 + options.work + options.wait + Duration::from_secs(5),
     })
 }
 
-fn callers(options: &Options, driver: &Arc<Driver>, tickets: &Arc<Vec<String>>, run: &str) -> Vec<JoinHandle<()>> {
+fn callers(options: &Options, driver: &Arc<Driver>, shared: &Arc<Shared>, run: &str) -> Vec<JoinHandle<()>> {
     let next = Arc::new(AtomicU64::new(0));
     (0..options.callers)
         .map(|_| {
-            let (driver, tickets, next) = (Arc::clone(driver), Arc::clone(tickets), Arc::clone(&next));
+            let (driver, shared, next) = (Arc::clone(driver), Arc::clone(shared), Arc::clone(&next));
             let (seed, run) = (options.seed, run.to_owned());
             tokio::spawn(async move {
                 while !driver.stopping.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    driver.carry_out(&workload::intent(seed, &run, number, &tickets)).await;
+                    driver.carry_out(&workload::intent(seed, &run, number, &shared)).await;
                 }
             })
         })
         .collect()
+}
+
+/// Waits for the callers; what has no answer yet when the run is interrupted stays lost.
+async fn join(callers: Vec<JoinHandle<()>>, interrupted: bool) {
+    for caller in callers {
+        if interrupted {
+            caller.abort();
+        }
+        let _ = caller.await;
+    }
 }
 
 async fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64, one_at_a_time: bool) -> Record {
@@ -148,48 +169,90 @@ async fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64, o
         work_ms: ms(options.work),
         tries,
         one_at_a_time,
+        limit_per_source: options.target.is_none().then_some(options.limit_per_source),
+        limit_global: options.target.is_none().then_some(options.limit_global),
         about: stage.about(options.target.as_deref()).await,
         again: options.again.clone(),
     }
 }
 
 /// The faults that were asked for and that this stage allows.
-fn possible(options: &Options, stage: &Stage) -> Vec<Fault> {
+fn possible(options: &Options, stage: &Stage, has_entries: bool) -> Vec<Fault> {
     let (possible, left_out): (Vec<_>, Vec<_>) = options.faults.iter().copied().partition(|fault| {
         (stage.cluster.is_some() || !fault.needs_own_postgres())
             && (!stage.replicas.is_empty() || !fault.needs_own_replicas())
     });
-    if !left_out.is_empty() {
-        let names: Vec<_> = left_out.into_iter().map(Fault::name).collect();
-        eprintln!(
-            "ticket-ledger: not injected, because this run started no Postgres or no replicas of its own: {}",
-            names.join(", ")
-        );
-    }
+    say_left_out("this run started no Postgres or no replicas of its own", &left_out);
+    let (possible, left_out): (Vec<_>, Vec<_>) = possible
+        .into_iter()
+        .partition(|fault| has_entries || !fault.needs_entries());
+    say_left_out("the target offers no entries (TOOLSETS)", &left_out);
     possible
 }
 
-/// Tickets to be commented on and set.
-async fn shared_tickets(driver: &Driver, seed: u64, run: &str) -> Result<Vec<String>, String> {
-    if let Some(client) = driver.clients.first()
-        && !client.is_answered().await
-    {
+fn say_left_out(why: &str, faults: &[Fault]) {
+    if !faults.is_empty() {
+        let names: Vec<_> = faults.iter().map(|fault| fault.name()).collect();
+        eprintln!("ticket-ledger: not injected, because {why}: {}", names.join(", "));
+    }
+}
+
+/// Whether there is a board to post to.
+async fn are_entries_offered(driver: &Driver) -> Result<bool, String> {
+    let Some(client) = driver.clients.first() else {
+        return Ok(false);
+    };
+    if !client.is_answered().await {
         return Err("the service does not answer; is it running, at that address?".to_owned());
     }
-    let mut tickets = Vec::new();
-    for number in 0..SHARED_TICKETS {
-        let mut intent = workload::intent(seed, run, u64::MAX - number, &[]);
-        intent.manner = Manner::Plain;
-        intent.ways = [Way::Modern; 8];
-        let answer = driver.carry_out(&intent).await;
-        let id = answer.and_then(|answer| answer.result?.get("ticket_id")?.as_str().map(str::to_owned));
-        tickets.push(id.ok_or("the service does not create tickets; is it the one that was meant?")?);
+    Ok(client.offers("/entries").await)
+}
+
+/// A run that was killed outright may have left writes stopped. On a Postgres of one's own nobody else has stopped them.
+async fn see_that_writes_are_allowed(stage: &Stage, database: &Database) -> Result<(), String> {
+    if !operator::are_writes_stopped(&stage.database_url).await {
+        return Ok(());
     }
-    Ok(tickets)
+    if stage.cluster.is_some() {
+        return operator::allow_writes(database).await;
+    }
+    Err(
+        "an operator has stopped writes, or an earlier load test that was killed outright. Where nobody means it, allow them          (ticket-ledger admin allow-writes, with DATABASE_URL of that database) and start again."
+            .to_owned(),
+    )
+}
+
+/// Tickets to be commented on and set, and questions to be replied to.
+async fn shared(driver: &Driver, seed: u64, run: &str, has_entries: bool) -> Result<Shared, String> {
+    let made = async |number: u64, is_question: bool, member: &str| {
+        let intent = workload::preparation(seed, run, u64::MAX - number, is_question);
+        let answer = driver.carry_out(&intent).await;
+        answer.and_then(|answer| answer.result?.get(member)?.as_str().map(str::to_owned))
+    };
+    let mut shared = Shared::default();
+    for number in 0..SHARED_TICKETS {
+        let ticket = made(number, false, "ticket_id").await;
+        shared
+            .tickets
+            .push(ticket.ok_or("the service does not create tickets; is it the one that was meant?")?);
+    }
+    let mut questions = Vec::new();
+    for number in (SHARED_TICKETS..SHARED_TICKETS + SHARED_QUESTIONS).take_while(|_| has_entries) {
+        let question = made(number, true, "id").await;
+        questions.push(question.ok_or("the service does not post questions, though it offers to")?);
+    }
+    shared.questions = Mutex::new(questions);
+    Ok(shared)
 }
 
 /// Waits until there were enough calls, time and faults; true when it was interrupted.
-async fn until_enough(options: &Options, driver: &Driver, injector: &Injector, stop: &CancellationToken) -> bool {
+async fn until_enough(
+    options: &Options,
+    driver: &Driver,
+    faults: &[Fault],
+    counts: &Counts,
+    stop: &CancellationToken,
+) -> bool {
     let began = Instant::now();
     let bar = progress_bar(options.calls, options.progress);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} calls, {msg}") {
@@ -201,7 +264,7 @@ async fn until_enough(options: &Options, driver: &Driver, injector: &Injector, s
             () = stop.cancelled() => break true,
         }
         let calls = driver.calls.begun();
-        let counts = unpoisoned(injector.counts.lock()).clone();
+        let counts = unpoisoned(counts.lock()).clone();
         bar.set_position(calls.min(options.calls));
         bar.set_message(format!(
             "{:.0} s, {} faults, {} visible to clients",
@@ -209,7 +272,7 @@ async fn until_enough(options: &Options, driver: &Driver, injector: &Injector, s
             counts.values().sum::<u64>(),
             driver.visible.load(Ordering::Relaxed)
         ));
-        let faults = injector.faults.iter().all(|fault| {
+        let faults = faults.iter().all(|fault| {
             let wanted = if *fault == Fault::Kill {
                 options.each_fault * 10
             } else {

@@ -1,7 +1,8 @@
 //! The callers: they carry intents out in their manners, and note every call in the history.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,14 +12,21 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::client::{Answer, Client, Found, Reply};
+use super::entries::entry_of;
 use super::history::{History, Record};
 use super::under_way::UnderWay;
 use super::workload::{Intent, Manner, Way, Write};
+use crate::unpoisoned;
 
 /// How long a caller goes on repeating before it gives up; the checker says what that means.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two repeats of a caller that has no final answer, at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A caller that is told to come back later than this has been refused for as long as the run lasts.
+const LONGEST_LIMIT: Duration = Duration::from_secs(5);
+/// How many of the entries that were told last are remembered.
+const MOST_ENTRIES: usize = 8;
 
 /// What all callers share.
 pub struct Driver {
@@ -32,6 +40,10 @@ pub struct Driver {
     pub calls: UnderWay,
     /// Calls whose client saw anything but an answer, without having left itself.
     pub visible: AtomicU64,
+    /// The entries that callers were told of last, for an operator to look at.
+    pub entries: Mutex<VecDeque<String>>,
+    /// Whether calls say for whom they are sent; only the load test's own replicas believe it.
+    pub has_sources: bool,
     /// Requests that had no final answer when their caller's patience ended.
     pub given_up: AtomicU64,
     /// Set when the run is to end: no new intents, and `last_patience` for those that are under way.
@@ -70,7 +82,7 @@ impl Driver {
                 let at_once = (0..callers).map(|caller| {
                     let way = intent.ways[caller as usize % intent.ways.len()];
                     let why = if caller == 0 { "first" } else { "duplicate" };
-                    self.call(way, &intent.request, &intent.write, why, None)
+                    self.call(way, intent, &intent.write, why, None)
                 });
                 join_all(at_once).await;
             }
@@ -78,22 +90,19 @@ impl Driver {
                 let first = calls.make(&intent.write, "first");
                 let second = async {
                     sleep(Duration::from_millis(intent.pause_ms)).await;
-                    self.call(intent.ways[7], &intent.request, &intent.other, "reuse", None)
-                        .await
+                    self.call(intent.ways[7], intent, &intent.other, "reuse", None).await
                 };
                 tokio::join!(first, second);
             }
             Manner::Leave { after_ms } => {
                 let leave = Some(Duration::from_millis(after_ms));
-                self.call(intent.ways[0], &intent.request, &intent.write, "first", leave)
-                    .await;
+                self.call(intent.ways[0], intent, &intent.write, "first", leave).await;
                 sleep(Duration::from_millis(intent.pause_ms)).await;
                 self.find(&intent.request).await;
             }
             Manner::Abandon { after_ms } => {
                 let leave = Some(Duration::from_millis(after_ms));
-                self.call(intent.ways[0], &intent.request, &intent.write, "first", leave)
-                    .await;
+                self.call(intent.ways[0], intent, &intent.write, "first", leave).await;
                 return None;
             }
         }
@@ -127,7 +136,8 @@ impl Driver {
     }
 
     /// Makes one call and notes it; with `leave`, the caller goes away after that time.
-    pub async fn call(&self, way: Way, request: &str, write: &Write, why: &str, leave: Option<Duration>) -> Reply {
+    async fn call(&self, way: Way, intent: &Intent, write: &Write, why: &str, leave: Option<Duration>) -> Reply {
+        let source = self.has_sources.then_some(intent.source.as_str());
         let begun = self.calls.begin();
         let call = begun.number;
         let Some(client) = self.clients.get(call as usize % self.clients.len().max(1)) else {
@@ -137,11 +147,13 @@ impl Driver {
         self.history.write(&Record::Invoked {
             call,
             at_us: self.history.now_us(),
-            request: request.to_owned(),
+            request: intent.request.clone(),
             tool: write.tool.to_owned(),
             mark: write.mark.clone(),
             ticket: write.ticket(),
             body_sha256: write.body_sha256(),
+            entry: entry_of(write),
+            source: source.map(str::to_owned),
             way: way.as_str().to_owned(),
             why: why.to_owned(),
         });
@@ -152,7 +164,7 @@ impl Driver {
             }
         };
         let (reply, cut) = tokio::select! {
-            reply = client.write(way, request, write) => (reply, false),
+            reply = client.write(way, source, &intent.request, write) => (reply, false),
             () = leaving => (Reply::Lost("the caller left".to_owned()), true),
             _ = cuts.changed() => (Reply::Lost("the connection was cut".to_owned()), true),
         };
@@ -167,6 +179,7 @@ impl Driver {
                 if matches!(answer.outcome.as_str(), "unavailable" | "none") {
                     self.visible.fetch_add(1, Ordering::Relaxed);
                 }
+                self.remember(answer);
                 Record::Answered {
                     call,
                     at_us,
@@ -174,6 +187,8 @@ impl Driver {
                     outcome: answer.outcome.clone(),
                     replayed: answer.replayed,
                     result: answer.result.clone(),
+                    told_status: answer.told_status,
+                    limit: answer.limit.clone(),
                 }
             }
             Reply::Lost(why) => {
@@ -191,17 +206,41 @@ impl Driver {
         self.history.write(&record);
     }
 
+    /// Remembers the entry that an answer tells of.
+    fn remember(&self, answer: &Answer) {
+        let told = answer.result.as_ref().filter(|result| result.contains_key("saved_via"));
+        let Some(id) = told.and_then(|result| result.get("id")?.as_str()) else {
+            return;
+        };
+        let mut entries = unpoisoned(self.entries.lock());
+        if !entries.iter().any(|known| known == id) {
+            entries.push_back(id.to_owned());
+        }
+        if entries.len() > MOST_ENTRIES {
+            entries.pop_front();
+        }
+    }
+
     async fn find(&self, request: &str) {
+        let asked_us = self.history.now_us();
         let Some(client) = self.clients.get(request.len() % self.clients.len().max(1)) else {
             return;
         };
-        if let Some(Found { http, status, result }) = client.find(request).await {
+        if let Some(found) = client.find(request).await {
+            let Found {
+                http,
+                status,
+                result,
+                visible,
+            } = found;
             self.history.write(&Record::Found {
                 at_us: self.history.now_us(),
+                asked_us,
                 request: request.to_owned(),
                 http,
                 status,
                 result,
+                visible,
             });
         }
     }
@@ -218,11 +257,15 @@ impl Calls<'_> {
     async fn make(&mut self, write: &Write, why: &str) -> Reply {
         let way = self.intent.ways[self.made % self.intent.ways.len()];
         self.made += 1;
-        self.driver.call(way, &self.intent.request, write, why, None).await
+        self.driver.call(way, self.intent, write, why, None).await
     }
 }
 
-/// Whether a caller has nothing more to wait for.
+/// Whether a caller has nothing more to wait for. An operator's stop is over soon; an hour is not.
 fn is_final(answer: &Answer) -> bool {
-    !matches!(answer.outcome.as_str(), "in_progress" | "unavailable" | "none")
+    match answer.outcome.as_str() {
+        "in_progress" | "unavailable" | "none" | "writes_disabled" => false,
+        "rate_limited" => answer.retry_after > LONGEST_LIMIT,
+        _ => true,
+    }
 }

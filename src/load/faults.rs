@@ -41,6 +41,12 @@ pub enum Fault {
     DbCutAfter,
     /// Callers' connections cut after the request and before the answer
     AnswerCut,
+    /// An operator hides a question or another entry for a moment
+    Hide,
+    /// An operator deletes a question or another entry
+    Delete,
+    /// An operator stops writes for a moment
+    StopWrites,
 }
 
 impl Fault {
@@ -62,7 +68,17 @@ impl Fault {
 
     /// Whether it needs replicas that the load test started.
     pub fn needs_own_replicas(self) -> bool {
-        !matches!(self, Self::AnswerCut)
+        !matches!(self, Self::AnswerCut) && !self.is_operators()
+    }
+
+    /// Whether it is an operator's act, and nothing breaks.
+    pub fn is_operators(self) -> bool {
+        matches!(self, Self::Hide | Self::Delete | Self::StopWrites)
+    }
+
+    /// Whether it is done to entries.
+    pub fn needs_entries(self) -> bool {
+        matches!(self, Self::Hide | Self::Delete)
     }
 }
 
@@ -85,8 +101,11 @@ pub struct Injector {
     /// Where it is noted.
     pub history: Arc<History>,
     /// How often each was injected.
-    pub counts: Mutex<BTreeMap<Fault, u64>>,
+    pub counts: Arc<Counts>,
 }
+
+/// How often each fault was injected.
+pub type Counts = Mutex<BTreeMap<Fault, u64>>;
 
 impl Injector {
     /// Injects until the run is stopping. Every kind comes up as often as the others, but for kills, which come up half of
@@ -118,6 +137,8 @@ impl Injector {
                 self.note(fault, "callers", "once");
                 self.driver.cuts.send_modify(|cuts| *cuts += 1);
             }
+            // Done beside what is injected here.
+            Fault::Hide | Fault::Delete | Fault::StopWrites => {}
             Fault::Kill | Fault::Rolling | Fault::Pause => self.disturb(fault, place, rng).await,
             Fault::PgSmart | Fault::PgImmediate => self.restart_postgres(fault).await,
             Fault::Listen => {

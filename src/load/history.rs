@@ -10,6 +10,22 @@ use tokio::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// An entry beside its body, its texts in the form in which they are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// `question` or `reply`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The question of a reply.
+    pub parent_id: Option<String>,
+    /// Of a question.
+    pub title: Option<String>,
+    pub actor_name: String,
+    pub actor_model: String,
+    pub actor_trigger: String,
+    pub submission_mode: String,
+}
+
 /// One line. Times are microseconds since the run began, on the load test's own clock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -34,6 +50,13 @@ pub enum Record {
         tries: u64,
         /// Whether a replica was disrupted only when no call suffered from the last disruption any more.
         one_at_a_time: bool,
+        /// How many writes a source may call for in an hour, 0 for any number; null where the load test did not start the
+        /// replicas and so does not know.
+        #[serde(default)]
+        limit_per_source: Option<u32>,
+        /// How many writes may be saved in an hour by all; the same.
+        #[serde(default)]
+        limit_global: Option<u32>,
         /// What was tested, for people: versions, replicas, balancer, Postgres.
         about: String,
         /// The command that makes the same workload and the same faults again.
@@ -51,8 +74,14 @@ pub enum Record {
         mark: String,
         /// The ticket that is commented on or set.
         ticket: Option<String>,
-        /// The SHA-256 of the body that was sent, in hex.
+        /// The SHA-256 of the body that was sent, in hex; of an entry's, in the form in which it is kept.
         body_sha256: Option<String>,
+        /// What an entry is beside its body.
+        #[serde(default)]
+        entry: Option<Entry>,
+        /// The address that the call was sent for, by whose limit it counts.
+        #[serde(default)]
+        source: Option<String>,
         /// `http`, `mcp-2026-07-28` or `mcp-2025-06-18`.
         way: String,
         /// Why it was sent: first, duplicate, repeat, reuse, again.
@@ -69,6 +98,12 @@ pub enum Record {
         replayed: Option<bool>,
         /// What the answer says was done, without what the ledger puts around it.
         result: Option<BTreeMap<String, Value>>,
+        /// The http_status that stands in an envelope over MCP.
+        #[serde(default)]
+        told_status: Option<u16>,
+        /// Of rate_limited: `source` or `global`.
+        #[serde(default)]
+        limit: Option<String>,
     },
     /// A call had no answer.
     Lost {
@@ -81,12 +116,30 @@ pub enum Record {
     /// find_request was asked and answered.
     Found {
         at_us: u64,
+        /// When it was asked.
+        #[serde(default)]
+        asked_us: u64,
         request: String,
         /// Of HTTP.
         http: u16,
         /// The request's, an error's code, or `none`.
         status: String,
         result: Option<BTreeMap<String, Value>>,
+        /// Whether what was made can be read, where that is said.
+        #[serde(default)]
+        visible: Option<bool>,
+    },
+    /// An operator's act was begun, or has ended.
+    Acted {
+        at_us: u64,
+        /// `hide`, `unhide`, `delete`, `stop-writes` or `allow-writes`.
+        act: String,
+        /// The entry to which it was done.
+        entry: Option<String>,
+        /// `begin` or `end`; one that has no end may have been done or not.
+        phase: String,
+        /// Of an end: `changed`, `already so`, or for entries `deleted` and `unknown`.
+        outcome: Option<String>,
     },
     /// A fault was injected, or ended.
     Fault {

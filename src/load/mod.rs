@@ -7,9 +7,11 @@ mod check;
 mod client;
 mod drive;
 mod driver;
+mod entries;
 mod faults;
 mod fleet;
 mod history;
+mod operator;
 mod page;
 mod proxy;
 mod reaper;
@@ -36,7 +38,6 @@ pub use self::balancer::Kind as Balancer;
 pub use self::check::{Outcome, Verdict, Violation};
 pub use self::faults::Fault;
 pub use self::page::Page;
-pub use self::stage::settings as replica_settings;
 pub use self::summary::Summary;
 
 /// What a load test is asked to do.
@@ -72,10 +73,37 @@ pub struct Options {
     pub wait: Duration,
     /// How long create_ticket works.
     pub work: Duration,
+    /// How many writes a source may call for in an hour, of the replicas that are started; 0 for any number.
+    pub limit_per_source: u32,
+    /// How many writes may be saved in an hour, the same.
+    pub limit_global: u32,
     /// Whether to show a progress bar.
     pub progress: bool,
     /// The command that asks for the same, for people: no password is in it.
     pub again: String,
+}
+
+impl Options {
+    /// What is to be started for it.
+    fn plan(&self) -> Plan {
+        Plan {
+            folder: self.folder.clone(),
+            database_url: self.database_url.clone(),
+            replicas: self.replicas,
+            balancer: self.balancer,
+            target: self.target.clone(),
+            lease: self.lease,
+            wait: self.wait,
+            work: self.work,
+            limit_per_source: self.limit_per_source,
+            limit_global: self.limit_global,
+        }
+    }
+
+    /// The settings of the replicas that it starts, as environment variables.
+    pub fn replica_settings(&self) -> Vec<(String, String)> {
+        stage::settings(&self.plan())
+    }
 }
 
 /// A run that has been judged.
@@ -95,13 +123,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Judged, St
     let folder = std::path::absolute(&options.folder).map_err(|error| error.to_string())?;
     let stage = Stage::start(&Plan {
         folder: folder.clone(),
-        database_url: options.database_url.clone(),
-        replicas: options.replicas,
-        balancer: options.balancer,
-        target: options.target.clone(),
-        lease: options.lease,
-        wait: options.wait,
-        work: options.work,
+        ..options.plan()
     })
     .await?;
     let stage = Arc::new(stage);

@@ -149,6 +149,7 @@ fn table(summary: &Summary) -> String {
         ("Takeovers", summary.takeovers.to_string()),
         ("Faults", list(&summary.faults)),
         ("Visible to clients", summary.visible.to_string()),
+        ("Refused and never done", counted(summary.refused, "request")),
         (
             "Latency",
             format!(
@@ -221,6 +222,21 @@ fn faults(records: &[Record]) -> Vec<Struck> {
                     at,
                     kind: fault.clone(),
                     what: format!("{fault}, {target}, at {at:.1} s"),
+                })
+            }
+            Record::Acted {
+                at_us,
+                act,
+                entry,
+                phase,
+                ..
+            } if phase == "begin" && !matches!(act.as_str(), "unhide" | "allow-writes") => {
+                let at = *at_us as f64 / 1e6;
+                let of = entry.as_deref().unwrap_or("all writes");
+                Some(Struck {
+                    at,
+                    kind: act.clone(),
+                    what: format!("{act}, {of}, at {at:.1} s"),
                 })
             }
             _ => None,

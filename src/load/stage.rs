@@ -30,6 +30,10 @@ pub struct Plan {
     pub wait: Duration,
     /// How long create_ticket works.
     pub work: Duration,
+    /// How many writes a source may call for in an hour; 0 for any number.
+    pub limit_per_source: u32,
+    /// How many writes may be saved in an hour; 0 for any number.
+    pub limit_global: u32,
 }
 
 /// What is running.
@@ -49,7 +53,7 @@ pub struct Stage {
     /// The base URLs that callers use.
     pub bases: Vec<String>,
     /// Ends all of it when this process is killed.
-    reaper: Reaper,
+    pub reaper: Reaper,
 }
 
 /// The ledger's database on a private Postgres.
@@ -71,7 +75,8 @@ impl Stage {
             balancer: None,
             lease: plan.lease,
             bases: Vec::new(),
-            reaper: Reaper::start(private.then_some(data.as_path()))?,
+            // A private Postgres is ended, and its next run allows writes.
+            reaper: Reaper::start(private.then_some(data.as_path()), plan.database_url.as_deref())?,
         };
         match stage.fill(plan).await {
             Ok(()) => Ok(stage),
@@ -98,7 +103,7 @@ impl Stage {
         crate::postgres::migrate(&self.database_url, Duration::from_secs(10))
             .await
             .map_err(|error| error.to_string())?;
-        let settings = settings(plan.lease, plan.wait, plan.work);
+        let settings = settings(plan);
         for number in 1..=plan.replicas {
             let (upstream, behind) = upstream_of(&self.database_url)?;
             let proxy = Proxy::start(upstream)
@@ -242,7 +247,7 @@ impl Visited {
         let reaper = if cluster.ran_before() {
             None
         } else {
-            Some(Reaper::start(Some(&data))?)
+            Some(Reaper::start(Some(&data), None)?)
         };
         Ok(Self { cluster, reaper })
     }
@@ -267,14 +272,19 @@ impl Visited {
 }
 
 /// The replicas' settings, as environment variables.
-pub fn settings(lease: Duration, wait: Duration, work: Duration) -> Vec<(String, String)> {
+pub fn settings(plan: &Plan) -> Vec<(String, String)> {
     let ms = |span: Duration| span.as_millis().to_string();
     [
-        ("LEASE_MS", ms(lease)),
-        ("WAIT_MS", ms(wait)),
-        ("WORK_MS", ms(work)),
-        ("WORK_LIMIT_MS", ms((lease * 20).max(work * 2))),
-        ("GRACE_MS", ms(lease)),
+        ("LEASE_MS", ms(plan.lease)),
+        ("WAIT_MS", ms(plan.wait)),
+        ("WORK_MS", ms(plan.work)),
+        ("WORK_LIMIT_MS", ms((plan.lease * 20).max(plan.work * 2))),
+        ("GRACE_MS", ms(plan.lease)),
+        ("TOOLSETS", "tickets,entries".to_owned()),
+        // Callers and balancer are on this machine, and say for whom they call.
+        ("TRUSTED_PROXIES", "127.0.0.1/32".to_owned()),
+        ("LIMIT_PER_SOURCE_PER_HOUR", plan.limit_per_source.to_string()),
+        ("LIMIT_GLOBAL_PER_HOUR", plan.limit_global.to_string()),
         ("POOL_SIZE", "8".to_owned()),
         ("LOG_FORMAT", "json".to_owned()),
     ]

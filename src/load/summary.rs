@@ -1,6 +1,6 @@
 //! A run in figures, from its history.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub struct Summary {
     pub latency_ms: Quantiles,
     /// Requests whose caller had no final answer when its patience ended.
     pub given_up: u64,
+    /// Requests that no caller was told done of, and a caller was refused: by a limit, a stop, or a question out of sight.
+    pub refused: u64,
     /// The verdict in a word.
     pub outcome: Outcome,
     pub verdict: Verdict,
@@ -96,11 +98,13 @@ impl Summary {
             visible: 0,
             latency_ms: Quantiles::default(),
             given_up,
+            refused: 0,
             outcome: verdict.outcome(),
             verdict,
         };
         let mut invoked: HashMap<u64, (u64, &str)> = HashMap::new();
         let mut first_answer: HashMap<&str, u64> = HashMap::new();
+        let mut refused: HashSet<&str> = HashSet::new();
         let mut replays = Vec::new();
         let mut durations = Vec::new();
         for record in records {
@@ -139,8 +143,14 @@ impl Summary {
                         continue;
                     };
                     durations.push(at_us.saturating_sub(*sent));
-                    if outcome == "done" {
-                        first_answer.entry(request).or_insert(*at_us);
+                    match outcome.as_str() {
+                        "done" => {
+                            first_answer.entry(request).or_insert(*at_us);
+                        }
+                        "rate_limited" | "writes_disabled" | "not_found" => {
+                            refused.insert(request);
+                        }
+                        _ => {}
                     }
                     if *replayed == Some(true) {
                         replays.push((*sent, *request));
@@ -154,9 +164,16 @@ impl Summary {
                 Record::Fault { fault, phase, .. } if phase != "end" => {
                     *summary.faults.entry(fault.clone()).or_default() += 1;
                 }
+                Record::Acted { act, phase, .. }
+                    if phase == "begin" && !matches!(act.as_str(), "unhide" | "allow-writes") =>
+                {
+                    *summary.faults.entry(act.clone()).or_default() += 1;
+                }
                 _ => {}
             }
         }
+        refused.retain(|request| !first_answer.contains_key(request));
+        summary.refused = refused.len() as u64;
         summary.replays = replays.len() as u64;
         let waited = |(sent, request): &&(u64, &str)| first_answer.get(request).is_some_and(|first| sent < first);
         summary.joins = replays.iter().filter(waited).count() as u64;
@@ -209,6 +226,11 @@ impl Display for Summary {
             "latency     p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, longest {:.1} ms",
             latency.p50, latency.p90, latency.p99, latency.max
         )?;
+        writeln!(
+            f,
+            "refused     {} never done: a limit, a stop, or a question out of sight",
+            counted(self.refused, "request")
+        )?;
         if self.given_up > 0 {
             writeln!(
                 f,
@@ -254,10 +276,11 @@ impl Display for Verdict {
                 let so_far = if self.complete { "" } else { " so far" };
                 writeln!(
                     f,
-                    "VERDICT     no violation{so_far}: {}, {}, {}",
+                    "VERDICT     no violation{so_far}: {}, {}, {} and {} deleted",
                     counted(self.requests as u64, "request"),
                     counted(self.calls as u64, "call"),
-                    counted(self.effects as u64, "effect")
+                    counted(self.effects as u64, "effect"),
+                    self.deleted
                 )
             }
         }

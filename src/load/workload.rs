@@ -1,8 +1,13 @@
 //! The workload: what callers do, decided by a seed alone, so that the same seed makes the same workload again.
 
+use std::sync::Mutex;
+
 use fastrand::Rng;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use super::entries::{kept, question, reply};
+use crate::unpoisoned;
 
 /// How a call travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +48,9 @@ impl Write {
         self.arguments["ticket_id"].as_str().map(str::to_owned)
     }
 
-    /// The SHA-256 of its body in hex, if it has one: what is found in the tables must be what was sent.
+    /// The SHA-256 of its body in hex, if it has one: what is found in the tables must be what was sent, in NFC.
     pub fn body_sha256(&self) -> Option<String> {
-        let digest = Sha256::digest(self.arguments["body"].as_str()?);
+        let digest = Sha256::digest(kept(self.arguments["body"].as_str()?));
         Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
@@ -84,18 +89,39 @@ pub struct Intent {
     pub ways: [Way; 8],
     /// Moments within the manner, in ms.
     pub pause_ms: u64,
+    /// The address that its calls are sent for.
+    pub source: String,
 }
 
 /// The tickets that are there to be commented on and set, before the workload begins.
 pub const SHARED_TICKETS: u64 = 16;
+/// The questions that are there to be replied to.
+pub const SHARED_QUESTIONS: u64 = 6;
+
+/// What is there to be written to.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Tickets to be commented on and set.
+    pub tickets: Vec<String>,
+    /// Places of questions that are replied to. In a place another question may come to stand.
+    pub questions: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    /// The question that stands in a place now; `None` where no entries are offered.
+    pub fn question(&self, place: usize) -> Option<String> {
+        let questions = unpoisoned(self.questions.lock());
+        questions.get(place % questions.len().max(1)).cloned()
+    }
+}
 
 /// The intent with this number.
-pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
+pub fn intent(seed: u64, run: &str, number: u64, shared: &Shared) -> Intent {
     // Every intent has a generator of its own, so that it does not depend on how the others went.
-    let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut rng = generator(seed, number);
     let request = request_id(&mut rng, run, number);
-    let write = write(&mut rng, number, 'a', tickets);
-    let other = write_other(&mut rng, number, &write, tickets);
+    let write = write(&mut rng, number, shared);
+    let other = write_other(&mut rng, number, &write, shared);
     let manner = match rng.u32(0..100) {
         0..40 => Manner::Plain,
         40..55 => Manner::Model,
@@ -106,7 +132,7 @@ pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
             after_ms: rng.u64(0..120),
         },
         _ => Manner::Abandon {
-            after_ms: rng.u64(0..120),
+            after_ms: rng.u64(0..240),
         },
     };
     let mut way = || match rng.u32(0..5) {
@@ -121,7 +147,41 @@ pub fn intent(seed: u64, run: &str, number: u64, tickets: &[String]) -> Intent {
         manner,
         ways: [way(), way(), way(), way(), way(), way(), way(), way()],
         pause_ms: rng.u64(0..150),
+        source: source(run, number),
     }
+}
+
+fn generator(seed: u64, number: u64) -> Rng {
+    Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// An intent that makes something for others to write to, in the plainest way.
+pub fn preparation(seed: u64, run: &str, number: u64, is_question: bool) -> Intent {
+    let mut intent = intent(seed, run, number, &Shared::default());
+    if is_question {
+        let mut rng = generator(seed, number);
+        intent.write = question(&mut rng, format!("{number}q"));
+    }
+    intent.manner = Manner::Plain;
+    intent.ways = [Way::Modern; 8];
+    intent
+}
+
+/// Of ten intents, nine are from one of many sources that stay below the usual limit; every tenth is from one that does not.
+const INTENTS_OF_A_SOURCE: u64 = 8;
+const INTENTS_OF_A_CROWDED_SOURCE: u64 = 500;
+
+/// Where an intent's calls come from: an address that no other run has, because its network, by which callers are told apart,
+/// carries the run's name.
+fn source(run: &str, number: u64) -> String {
+    let run = run.rsplit('-').next().and_then(|run| u32::from_str_radix(run, 16).ok());
+    let group = if number.is_multiple_of(10) {
+        0x80_0000 | ((number / INTENTS_OF_A_CROWDED_SOURCE) & 0x7F_FFFF)
+    } else {
+        (number / INTENTS_OF_A_SOURCE) & 0x7F_FFFF
+    };
+    let network = (0xFD << 56) | (u64::from(run.unwrap_or(0)) << 24) | group;
+    std::net::Ipv6Addr::from((u128::from(network) << 64) | 1).to_string()
 }
 
 /// Keys of every kind that is allowed: short, as long as may be, with other scripts in them.
@@ -134,10 +194,11 @@ fn request_id(rng: &mut Rng, run: &str, number: u64) -> String {
     }
 }
 
-fn write(rng: &mut Rng, number: u64, variant: char, tickets: &[String]) -> Write {
-    let mark = format!("{number}{variant}");
-    let ticket = tickets.get(rng.usize(..tickets.len().max(1)));
-    match (rng.u32(0..10), ticket) {
+fn write(rng: &mut Rng, number: u64, shared: &Shared) -> Write {
+    let mark = format!("{number}a");
+    let ticket = shared.tickets.get(rng.usize(..shared.tickets.len().max(1)));
+    let thread = shared.question(rng.usize(..SHARED_QUESTIONS as usize));
+    match (rng.u32(0..14), ticket) {
         (0..2, Some(ticket)) => comment(rng, mark, ticket),
         (2, Some(ticket)) => {
             let status = *["open", "in_progress", "done", "closed"]
@@ -149,6 +210,11 @@ fn write(rng: &mut Rng, number: u64, variant: char, tickets: &[String]) -> Write
                 mark: format!("{ticket} {status}"),
             }
         }
+        (which @ 3..7, _) => match thread {
+            Some(_) if which == 3 => question(rng, mark),
+            Some(thread) => reply(rng, mark, &thread),
+            None => create(rng, mark),
+        },
         _ => create(rng, mark),
     }
 }
@@ -171,16 +237,17 @@ fn comment(rng: &mut Rng, mark: String, ticket: &str) -> Write {
 }
 
 /// Something else under the same key: other arguments, or another tool.
-fn write_other(rng: &mut Rng, number: u64, first: &Write, tickets: &[String]) -> Write {
+fn write_other(rng: &mut Rng, number: u64, first: &Write, shared: &Shared) -> Write {
     let mark = format!("{number}b");
-    match tickets.first() {
-        Some(ticket) if first.tool == "create_ticket" && rng.bool() => comment(rng, mark, ticket),
+    match (shared.tickets.first(), shared.question(0)) {
+        (Some(ticket), _) if first.tool == "create_ticket" && rng.bool() => comment(rng, mark, ticket),
+        (_, Some(thread)) if first.tool == "post_entry" && rng.bool() => reply(rng, mark, &thread),
         _ => create(rng, mark),
     }
 }
 
 /// Mostly short, now and then as large as is allowed.
-fn body(rng: &mut Rng) -> String {
+pub fn body(rng: &mut Rng) -> String {
     match rng.u32(0..100) {
         0 => "長".repeat(65_536 / 3),
         1 => "\u{1}".repeat(65_536),

@@ -231,7 +231,7 @@ impl Service {
             Verdict::Failed => failed().into(),
             Verdict::Expired { recorded } => match tool.on_expired(&reader, request_id).await {
                 Err(refusal) => refusal.into(),
-                Ok(()) => expired(recorded).into(),
+                Ok(_) => expired(recorded).into(),
             },
             Verdict::Unavailable(reason) => unavailable(reason).into(),
         }

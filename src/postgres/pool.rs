@@ -34,6 +34,19 @@ pub struct Settings {
     pub lock_limit: Duration,
 }
 
+impl Settings {
+    /// For what is done by hand, one act at a time.
+    pub fn by_hand(url: String) -> Self {
+        Self {
+            url,
+            pool_size: 1,
+            acquire_limit: Duration::from_secs(5),
+            statement_limit: Duration::from_secs(60),
+            lock_limit: Duration::from_secs(5),
+        }
+    }
+}
+
 /// One pool of connections to the primary, and what is known about reaching it.
 #[derive(Clone)]
 pub struct Database {

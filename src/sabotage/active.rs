@@ -20,6 +20,9 @@ static WANTED: LazyLock<Option<Kind>> = LazyLock::new(|| {
         "no-notify" => Kind::NoNotify,
         "release-on-disconnect" => Kind::ReleaseOnDisconnect,
         "effect-outside" => Kind::EffectOutside,
+        "parent-unseen" => Kind::ParentUnseen,
+        "stop-unseen" => Kind::StopUnseen,
+        "fate-unseen" => Kind::FateUnseen,
         _ => {
             eprintln!("ticket-ledger: there is no sabotage named {name}; nothing is broken");
             return None;
@@ -51,6 +54,11 @@ pub fn sql(text: &'static str) -> &'static str {
                 ),
             ],
         ),
+        Some(Kind::ParentUnseen) => changed(
+            text,
+            &[("thread.question_id is null then 'not_found'", "false then 'not_found'")],
+        ),
+        Some(Kind::StopUnseen) => changed(text, &[("when gate.stopped then", "when false then")]),
         // The effect of what is claimed first was committed before: this one settles.
         Some(Kind::EffectOutside) if text.contains(FENCE) => {
             changed(text, &[("outcome where is_recorded", "outcome where false")])
@@ -134,13 +142,18 @@ pub fn connection(options: PgConnectOptions) -> PgConnectOptions {
 pub async fn prepare(connection: &mut PgConnection) {
     const WITHOUT_GUARD: &str = "
         alter table tickets drop constraint if exists tickets_request;
-        alter table comments drop constraint if exists comments_request";
+        alter table comments drop constraint if exists comments_request;
+        alter table entries drop constraint if exists entries_request";
     const WITH_SKEW: &str = "
         create schema if not exists skewed;
         create or replace function skewed.clock_timestamp() returns timestamptz language sql volatile as $$
             select pg_catalog.clock_timestamp() + coalesce(nullif(current_setting('ledger.skew', true), ''), '0')::interval
         $$";
+    const WITHOUT_SCRUBBING: &str = "
+        create or replace function scrub_result(of_principal text, of_request_id text) returns void language sql
+        as 'select'";
     let statements = match *WANTED {
+        Some(Kind::FateUnseen) => WITHOUT_SCRUBBING,
         Some(Kind::NoFence | Kind::NoRowCheck | Kind::EffectOutside) => WITHOUT_GUARD,
         Some(Kind::WorkersClock) => WITH_SKEW,
         _ => return,

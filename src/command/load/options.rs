@@ -7,7 +7,7 @@ use clap::{Args, Parser, ValueEnum};
 
 use crate::command::Failure;
 use crate::config::Config;
-use crate::load::{self, Balancer, Fault, Options, with_password_as};
+use crate::load::{Balancer, Fault, Options, with_password_as};
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -42,8 +42,9 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     callers: u16,
 
-    /// Which faults; `none` for none [default: all]. Behind a balancer, kills and rolling restarts alone come one at a time: the
-    /// next when no call suffers from the last any more
+    /// Which faults; `none` for none [default: all, and with a target all but an operator's acts: hide, delete, stop-writes].
+    /// Behind a balancer, kills and rolling restarts alone come one at a time: the next when no call suffers from the last any
+    /// more
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 
@@ -67,6 +68,15 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 50)]
     work_ms: u64,
 
+    /// How many writes the replicas allow each source in an hour; 0: any number. Of ten requests, nine come from many sources
+    /// that hardly call so often, and one from a source that does
+    #[arg(long, default_value_t = 60)]
+    limit_per_source: u32,
+
+    /// How many writes the replicas save in an hour; 0: any number
+    #[arg(long, default_value_t = 0)]
+    limit_global: u32,
+
     /// Where history, logs and data are put
     #[arg(long, default_value = "load-run")]
     out: PathBuf,
@@ -84,6 +94,7 @@ impl RunArguments {
     pub fn into_options(self) -> Result<Options, Failure> {
         self.check_target()?;
         let ms = Duration::from_millis;
+        let faults = faults(&self.faults, self.target.is_some())?;
         let mut options = Options {
             folder: self.out,
             database_url: self.database_url,
@@ -94,12 +105,14 @@ impl RunArguments {
             at_least: Duration::from_secs(self.at_least),
             each_fault: self.each_fault,
             callers: usize::from(self.callers),
-            faults: faults(&self.faults)?,
+            faults,
             fault_every: ms(self.fault_every_ms),
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             lease: ms(self.lease_ms),
             wait: ms(self.wait_ms),
             work: ms(self.work_ms),
+            limit_per_source: self.limit_per_source,
+            limit_global: self.limit_global,
             progress: true,
             again: String::new(),
         };
@@ -145,7 +158,8 @@ fn check_settings(options: &Options) -> Result<(), Failure> {
         #[command(flatten)]
         config: Config,
     }
-    let flags = load::replica_settings(options.lease, options.wait, options.work)
+    let flags = options
+        .replica_settings()
         .into_iter()
         .flat_map(|(name, value)| [format!("--{}", name.to_lowercase().replace('_', "-")), value]);
     let replica = Replica::try_parse_from(std::iter::once("replica".to_owned()).chain(flags))
@@ -157,9 +171,18 @@ fn check_settings(options: &Options) -> Result<(), Failure> {
     Err(Failure::usage(findings.errors.join("\nticket-ledger: ")))
 }
 
-fn faults(names: &[String]) -> Result<Vec<Fault>, Failure> {
+fn faults(names: &[String], has_target: bool) -> Result<Vec<Fault>, Failure> {
     if names.is_empty() {
-        return Ok(Fault::value_variants().to_vec());
+        let all = Fault::value_variants().iter().copied();
+        let (acts, breaks): (Vec<_>, Vec<_>) = all.partition(|fault| has_target && fault.is_operators());
+        if !acts.is_empty() {
+            let names: Vec<_> = acts.into_iter().map(Fault::name).collect();
+            eprintln!(
+                "ticket-ledger: not done to a target, where whoever else writes would notice, unless --faults names them: {}",
+                names.join(", ")
+            );
+        }
+        return Ok(breaks);
     }
     if names == ["none"] {
         return Ok(Vec::new());
@@ -204,6 +227,8 @@ fn again(options: &Options, target_is_a_test_environment: bool) -> String {
         ("--lease-ms", ms(options.lease)),
         ("--wait-ms", ms(options.wait)),
         ("--work-ms", ms(options.work)),
+        ("--limit-per-source", options.limit_per_source.to_string()),
+        ("--limit-global", options.limit_global.to_string()),
         ("--out", options.folder.display().to_string()),
     ]
     .into_iter()
@@ -266,7 +291,7 @@ mod tests {
     #[test]
     fn the_command_that_asks_again_asks_for_the_same() {
         let words = "--seed 7 --calls 5 --at-least 3 --callers 2 --faults kill,pause --fault-every-ms 50 --each-fault 4 \
-                     --replicas 2 --balancer haproxy --lease-ms 1500 --wait-ms 9000 --work-ms 0 --out elsewhere";
+                     --replicas 2 --balancer haproxy --lease-ms 1500 --wait-ms 9000 --work-ms 0 --limit-per-source 9 --limit-global 8 --out elsewhere";
         let given: Vec<_> = words.split_whitespace().collect();
         let printed = again(&given);
         assert_eq!(printed, format!("ticket-ledger load {}", given.join(" ")));

@@ -69,7 +69,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Report, St
         .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
     let folder = std::path::absolute(&options.folder).map_err(|error| error.to_string())?;
     // pgbench opens 256 connections of its own while the replicas keep theirs.
-    let reaper = Reaper::start(Some(&super::stage::data_of(&folder)))?;
+    let reaper = Reaper::start(Some(&super::stage::data_of(&folder)), None)?;
     let cluster = super::stage::start_postgres_with(&folder, &[("max_connections", "400")]).await?;
     let url = cluster.database_url(DATABASE);
     let mut bench = Bench {

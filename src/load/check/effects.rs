@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Checker;
+use super::acts::Acts;
 use super::tables::Effect;
 use super::told::{Done, Sent, Told};
 
 impl Sent {
     /// Whether a row in a table is its effect.
     fn creates(&self) -> bool {
-        self.tool == "create_ticket" || self.tool == "add_comment"
+        matches!(self.tool.as_str(), "create_ticket" | "add_comment" | "post_entry")
     }
 }
 
@@ -25,7 +26,8 @@ impl Checker<'_> {
             self.broken(1, request, format!("{} effects: {}", effects.len(), ids.join(", ")));
         }
         let creates = |done: &Done| done.sent.as_ref().is_some_and(Sent::creates);
-        if told.done.iter().any(creates) && effects.is_empty() {
+        // Of an entry that was deleted, rule 8 says what there must be.
+        if told.done.iter().any(creates) && effects.is_empty() && !tables.deletions.contains_key(request) {
             self.broken(1, request, "a caller was told done, and there is no effect");
         }
         for done in &told.done {
@@ -61,6 +63,10 @@ impl Checker<'_> {
                 format!("the body of {} is not the one that was sent", effect.id),
             );
         }
+        if effect.entry != sent.entry {
+            let found = format!("{} is {:?}, and {:?} was sent", effect.id, effect.entry, sent.entry);
+            self.broken(1, request, found);
+        }
         if effect.ticket != sent.ticket {
             let found = format!(
                 "{} is under {}, and was sent for {}",
@@ -83,6 +89,8 @@ impl Checker<'_> {
             let mut bare = result.clone();
             bare.remove("answered_at");
             bare.remove("possible_duplicate_of");
+            // Rule 9's.
+            bare.remove("visible");
             bare
         };
         let moments: BTreeSet<_> = told
@@ -106,16 +114,28 @@ impl Checker<'_> {
     }
 
     /// Rule 3.
-    pub(super) fn conflicts_of(&mut self, request: &str, told: &Told) {
+    pub(super) fn conflicts_of(&mut self, request: &str, told: &Told, acts: &Acts) {
         let tables = self.tables;
-        if !told.conflicts.is_empty() && told.sent.len() < 2 && self.verdict.complete {
+        let conflicts = || told.calls.iter().filter(|heard| heard.outcome == "conflict");
+        if conflicts().next().is_some() && told.sent.len() < 2 && self.verdict.complete {
             self.broken(
                 7,
                 request,
                 "answered with conflict, and nothing else was sent under this request_id",
             );
         }
-        for refused in &told.conflicts {
+        // A refusal frees the key: what was in conflict with a call that was refused afterwards may be done by a repeat.
+        let may_be_freed = told.may_have_been_refused(acts) || self.limit_global != Some(0);
+        for heard in conflicts() {
+            let Some(refused) = &heard.sent else { continue };
+            let done = told
+                .calls
+                .iter()
+                .filter(|call| call.outcome == "done" && call.sent == heard.sent);
+            let first_done_us = done.map(|call| call.ended_us).min().unwrap_or(u64::MAX);
+            if may_be_freed && heard.sent_us < first_done_us {
+                continue;
+            }
             let effects = tables.effects.get(request).map_or(&[][..], Vec::as_slice);
             if let Some(effect) = effects.iter().find(|effect| effect.carries(&refused.mark)) {
                 self.broken(
@@ -151,6 +171,8 @@ impl Checker<'_> {
                 request,
                 format!("a result was told, and the ledger says {}", row.status),
             );
+        } else if row.result.is_none() && tables.deletions.contains_key(request) {
+            // Scrubbed.
         } else if stored.iter().any(|(name, value)| result.get(name) != Some(value)) {
             self.broken(4, request, "the result told is not the one in the ledger");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::acts::Acts;
 use super::told::Told;
 use super::{Checker, SLACK_US};
 use crate::load::history::Record;
@@ -14,7 +15,7 @@ pub(super) struct Disturbances(Vec<(u64, u64)>);
 
 impl Disturbances {
     /// Reads them from a history. What only some faults do, `counts` says.
-    fn of(records: &[Record], counts: impl Fn(&str) -> bool) -> Self {
+    pub(super) fn of(records: &[Record], counts: impl Fn(&str) -> bool) -> Self {
         let mut begun: HashMap<(&str, &str), u64> = HashMap::new();
         let mut spans = Vec::new();
         for record in records {
@@ -44,7 +45,7 @@ impl Disturbances {
     }
 
     /// Whether one of them lay within this time, or had ended less than `after` before.
-    fn touch(&self, from_us: u64, to_us: u64, after_us: u64) -> bool {
+    pub(super) fn touch(&self, from_us: u64, to_us: u64, after_us: u64) -> bool {
         self.0
             .iter()
             .any(|(begin, end)| *begin <= to_us && end.saturating_add(after_us) >= from_us)
@@ -83,8 +84,11 @@ impl Checker<'_> {
     }
 
     /// Claims that nobody finished.
-    pub(super) fn unsettled(&mut self, told: &BTreeMap<String, Told>) {
+    pub(super) fn unsettled(&mut self, told: &BTreeMap<String, Told>, acts: &Acts) {
         let tables = self.tables;
+        let limited = self.limit_global != Some(0);
+        // Where there was a reason to refuse it, whoever was to be told so may have left.
+        let told_why = |told: &Told| told.refused || limited || told.may_have_been_refused(acts);
         for (request, row) in &tables.rows {
             if !self.verdict.complete {
                 break;
@@ -92,7 +96,7 @@ impl Checker<'_> {
             match row.status.as_str() {
                 "running" => self.broken(5, request, "its claim is still unsettled at the end of the run"),
                 // A claim is let go of only by an attempt that refuses or fails, and then its callers are told so.
-                "released" if told.get(request).is_some_and(|told| !told.refused) => {
+                "released" if told.get(request).is_some_and(|told| !told_why(told)) => {
                     self.broken(5, request, "its claim was let go of, and nobody was told why");
                 }
                 _ => {}

@@ -1,12 +1,15 @@
-//! The checker: judges a history with the database's tables, by seven rules.
+//! The checker: judges a history with the database's tables, by eleven rules.
 //!
 //! It shares no code with the server: it knows what callers sent and were told, what the tables hold, and what must be true of
 //! both.
 
+mod acts;
 mod effects;
+mod entries;
 mod forms;
 mod late;
 mod statuses;
+mod stops;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -14,25 +17,30 @@ mod told;
 
 use serde::Serialize;
 
+use self::acts::Acts;
 use super::history::Record;
 
 pub use self::tables::Tables;
 
 /// The rules, in the order of their numbers.
-pub const RULES: [&str; 7] = [
+pub const RULES: [&str; 11] = [
     "at most one effect per request, exactly one where a caller was told done, and it is what was sent",
-    "all results told for one request are the same, at most one of them fresh",
+    "all results told for one request are the same, at most one of them fresh, and say truly by which way it was first saved",
     "a conflict has no effect, and an attempt that lost its lease has none",
     "every result told is in the ledger, and every effect belongs to a request in it",
     "no caller waits past its limit, and no claim stays unsettled",
     "a destination that takes no keys is called at most once per request",
     "every call has one end, and every answer is one that the service has and fits what was sent; no 5xx but 502 and 503",
+    "of an entry that was deleted a record is left and nothing else, and whoever asks from then on is told deleted",
+    "nothing is added to a question that is out of sight, and whoever repeats a post is told whether its entry is",
+    "nothing is saved while writes are stopped, and what every answer refused is not done",
+    "no more is saved in an hour, and no source calls for more, than the limits allow",
 ];
 
 /// A rule that was broken.
 #[derive(Debug, Clone, Serialize)]
 pub struct Violation {
-    /// 1 to 7.
+    /// 1 to 11.
     pub rule: usize,
     /// The request, or several of them.
     pub request: String,
@@ -69,6 +77,8 @@ pub struct Verdict {
     pub rows: usize,
     /// Effects found in the tables.
     pub effects: usize,
+    /// Entries that were deleted.
+    pub deleted: usize,
     /// Whether the history came to its end.
     pub complete: bool,
 }
@@ -96,8 +106,16 @@ pub struct Checker<'a> {
     lease_us: u64,
     work_us: u64,
     limit_us: u64,
+    /// How many replicas a call may be put to.
+    tries: u64,
     /// Whether a balancer stood between, whose own pages count as no answer.
     balanced: bool,
+    /// Whether nobody but the load test has to do with the database.
+    is_private: bool,
+    /// How many writes a source may call for in an hour, 0 for any number, where it is known.
+    limit_per_source: Option<u64>,
+    /// How many writes may be saved in an hour, the same.
+    limit_global: Option<u64>,
 }
 
 /// Room for the load test's own slowness: it shares its processors with what it tests.
@@ -106,47 +124,68 @@ const SLACK_US: u64 = 3_000_000;
 impl<'a> Checker<'a> {
     /// A checker of this history and these tables.
     pub fn new(records: &'a [Record], tables: &'a Tables) -> Self {
-        let (lease_ms, wait_ms, work_ms, tries) = records
-            .iter()
-            .find_map(|record| match record {
-                Record::Start {
-                    lease_ms,
-                    wait_ms,
-                    work_ms,
-                    tries,
-                    ..
-                } => Some((*lease_ms, *wait_ms, *work_ms, *tries)),
-                _ => None,
-            })
-            .unwrap_or((10_000, 20_000, 0, 1));
-        Self {
+        let mut checker = Self {
             records,
             tables,
             verdict: Verdict::default(),
-            lease_us: lease_ms * 1_000,
-            work_us: work_ms * 1_000,
-            // A balancer gives up on a silent replica 5 s after its wait and asks the next one.
-            limit_us: tries * (wait_ms * 1_000 + 5_000_000) + SLACK_US,
-            balanced: tries > 1,
+            lease_us: 0,
+            work_us: 0,
+            limit_us: u64::MAX,
+            tries: 1,
+            balanced: false,
+            is_private: false,
+            limit_per_source: None,
+            limit_global: None,
+        };
+        for record in records {
+            if let Record::Start {
+                lease_ms,
+                wait_ms,
+                work_ms,
+                tries,
+                data_dir,
+                limit_per_source,
+                limit_global,
+                ..
+            } = record
+            {
+                checker.lease_us = lease_ms * 1_000;
+                checker.work_us = work_ms * 1_000;
+                // A balancer gives up on a silent replica 5 s after its wait and asks the next one.
+                checker.limit_us = tries * (wait_ms * 1_000 + 5_000_000) + SLACK_US;
+                checker.tries = *tries;
+                checker.balanced = *tries > 1;
+                checker.is_private = data_dir.is_some();
+                checker.limit_per_source = limit_per_source.map(u64::from);
+                checker.limit_global = limit_global.map(u64::from);
+            }
         }
+        checker
     }
 
     /// Judges by all rules.
     pub fn judge(mut self) -> Verdict {
         let told = self.collect();
+        let acts = Acts::of(self.records);
         self.verdict.requests = told.len();
         self.verdict.rows = self.tables.rows.len();
         self.verdict.effects = self.tables.effects.values().map(Vec::len).sum();
+        self.verdict.deleted = self.tables.deletions.values().map(Vec::len).sum();
         for (request, told) in &told {
             self.effects_of(request, told);
             self.results_of(request, told);
-            self.conflicts_of(request, told);
+            self.conflicts_of(request, told, &acts);
             self.ledger_of(request, told);
+            self.entry_of(request, told, &acts);
+            self.stops_of(request, told, &acts);
         }
         self.orphans();
+        self.strays(&told, &acts);
         self.statuses();
         self.late_joins(&told);
-        self.unsettled(&told);
+        self.unsettled(&told, &acts);
+        self.refusals(&told);
+        self.limits(&told);
         self.verdict.violations.sort_by_key(|violation| violation.rule);
         self.verdict
     }

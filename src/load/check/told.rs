@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::Checker;
-use crate::load::history::Record;
+use super::acts::Acts;
+use crate::load::history::{Entry, Record};
 
 /// What a call asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,50 @@ pub(super) struct Sent {
     pub ticket: Option<String>,
     /// The SHA-256 of the body, in hex.
     pub body_sha256: Option<String>,
+    /// What an entry is beside its body.
+    pub entry: Option<Entry>,
+}
+
+/// A call, or a question to find_request, as its caller saw it.
+pub(super) struct Heard {
+    /// What the call sent; find_request sends nothing.
+    pub sent: Option<Sent>,
+    pub way: String,
+    /// For whom it was sent.
+    pub source: Option<String>,
+    pub sent_us: u64,
+    /// `u64::MAX` if the history shows no end.
+    pub ended_us: u64,
+    /// An answer's, or `lost`.
+    pub outcome: String,
+    pub is_fresh: bool,
+    /// The entry that it was told of.
+    pub id: Option<String>,
+    /// The question of the reply that was sent or told of.
+    pub parent: Option<String>,
+    pub saved_via: Option<String>,
+    /// Whether it was told that the entry cannot be read.
+    pub is_hidden: bool,
+    /// Whose limit refused it.
+    pub limit: Option<String>,
+}
+
+impl Heard {
+    /// What saved_via calls the way by which it came.
+    pub fn origin(&self) -> &'static str {
+        if self.way == "http" { "http" } else { "mcp" }
+    }
+
+    /// What an answer tells of an entry.
+    fn tells_of(&mut self, result: Option<&BTreeMap<String, Value>>) {
+        let text = |name: &str| result?.get(name)?.as_str().map(str::to_owned);
+        self.saved_via = text("saved_via");
+        if self.saved_via.is_some() {
+            self.id = text("id");
+            self.parent = text("parent_id").or(self.parent.take());
+            self.is_hidden |= result.and_then(|result| result.get("visible")) == Some(&Value::Bool(false));
+        }
+    }
 }
 
 /// A call as the history shows it.
@@ -24,8 +69,29 @@ struct Call {
     at_us: u64,
     request: String,
     way: String,
+    source: Option<String>,
     sent: Sent,
     ended: bool,
+}
+
+impl Call {
+    /// As its caller saw it.
+    fn heard(&self, ended_us: u64, outcome: &str) -> Heard {
+        Heard {
+            sent: Some(self.sent.clone()),
+            way: self.way.clone(),
+            source: self.source.clone(),
+            sent_us: self.at_us,
+            ended_us,
+            outcome: outcome.to_owned(),
+            is_fresh: false,
+            id: None,
+            parent: self.sent.entry.as_ref().and_then(|entry| entry.parent_id.clone()),
+            saved_via: None,
+            is_hidden: false,
+            limit: None,
+        }
+    }
 }
 
 /// An answer *done*, or find_request's.
@@ -43,14 +109,41 @@ pub(super) struct Told {
     pub sent: Vec<Sent>,
     /// Every answer *done*.
     pub done: Vec<Done>,
-    /// What was refused with conflict.
-    pub conflicts: Vec<Sent>,
     /// When the first caller was told done.
     pub first_done_us: Option<u64>,
     /// Every answer: when its call was sent, when it came, what it said.
     pub answers: Vec<(u64, u64, String)>,
     /// Whether a caller was told that it was not done: a refusal of the operation, or `unavailable`.
     pub refused: bool,
+    /// Every call, whatever came of it.
+    pub calls: Vec<Heard>,
+}
+
+impl Told {
+    /// The earliest moment at which what this caller was told of was saved: whoever is told of it afresh has saved it, and
+    /// before the first call nobody has.
+    pub fn saved_since(&self, heard: &Heard) -> u64 {
+        if heard.is_fresh {
+            heard.sent_us
+        } else {
+            self.first_sent_us()
+        }
+    }
+
+    fn first_sent_us(&self) -> u64 {
+        let sent = self.calls.iter().filter(|heard| heard.sent.is_some());
+        sent.map(|heard| heard.sent_us).min().unwrap_or(0)
+    }
+
+    /// Whether an operator did something for which it may have been refused.
+    pub fn may_have_been_refused(&self, acts: &Acts) -> bool {
+        let from_us = self.first_sent_us();
+        let out_of_sight = |heard: &Heard| {
+            let parent = heard.parent.as_deref();
+            parent.is_some_and(|parent| acts.perhaps_out_of_sight(parent, from_us, u64::MAX))
+        };
+        acts.perhaps_stopped(from_us, u64::MAX) || self.calls.iter().any(out_of_sight)
+    }
 }
 
 /// An answer as the history shows it.
@@ -60,6 +153,10 @@ pub(super) struct Answer<'a> {
     pub outcome: &'a str,
     pub replayed: Option<bool>,
     pub result: Option<&'a BTreeMap<String, Value>>,
+    /// The http_status in an envelope over MCP.
+    pub told_status: Option<u16>,
+    /// Of rate_limited: whose limit.
+    pub limit: Option<&'a str>,
 }
 
 impl Checker<'_> {
@@ -77,6 +174,8 @@ impl Checker<'_> {
                     outcome,
                     replayed,
                     result,
+                    told_status,
+                    limit,
                 } => {
                     let Some(call) = self.ends(&mut calls, *call, *at_us) else {
                         continue;
@@ -87,27 +186,28 @@ impl Checker<'_> {
                         outcome,
                         replayed: *replayed,
                         result: result.as_ref(),
+                        told_status: *told_status,
+                        limit: limit.as_deref(),
                     };
                     self.answered(call, *at_us, &answer, told.entry(call.request.clone()).or_default());
                 }
                 Record::Lost { call, at_us, .. } => {
-                    self.ends(&mut calls, *call, *at_us);
+                    if let Some(call) = self.ends(&mut calls, *call, *at_us) {
+                        let heard = call.heard(*at_us, "lost");
+                        told.entry(call.request.clone()).or_default().calls.push(heard);
+                    }
                 }
-                Record::Found {
-                    request,
-                    http,
-                    status,
-                    result,
-                    ..
-                } => self.found(request, *http, status, result.as_ref(), &mut told),
+                Record::Found { .. } => self.found(record, &mut told),
                 Record::End { interrupted, .. } => self.verdict.complete = !interrupted,
                 _ => {}
             }
         }
-        if self.verdict.complete {
-            let mut endless: Vec<_> = calls.into_iter().filter(|(_, call)| !call.ended).collect();
-            endless.sort_by_key(|(number, _)| *number);
-            for (number, call) in endless {
+        let mut endless: Vec<_> = calls.into_iter().filter(|(_, call)| !call.ended).collect();
+        endless.sort_by_key(|(number, _)| *number);
+        for (number, call) in endless {
+            let heard = call.heard(u64::MAX, "lost");
+            told.entry(call.request.clone()).or_default().calls.push(heard);
+            if self.verdict.complete {
                 let found = format!("call {number} has no end, though the run came to its own");
                 self.broken(7, &call.request, found);
             }
@@ -124,6 +224,8 @@ impl Checker<'_> {
             mark,
             ticket,
             body_sha256,
+            entry,
+            source,
             way,
             ..
         } = record
@@ -135,6 +237,7 @@ impl Checker<'_> {
             mark: mark.clone(),
             ticket: ticket.clone(),
             body_sha256: body_sha256.clone(),
+            entry: entry.clone(),
         };
         let known = told.entry(request.clone()).or_default();
         if !known.sent.contains(&sent) {
@@ -144,6 +247,7 @@ impl Checker<'_> {
             at_us: *at_us,
             request: request.clone(),
             way: way.clone(),
+            source: source.clone(),
             sent,
             ended: false,
         };
@@ -184,6 +288,11 @@ impl Checker<'_> {
             self.broken(7, &call.request, wrong);
         }
         told.answers.push((call.at_us, at_us, answer.outcome.to_owned()));
+        let mut heard = call.heard(at_us, answer.outcome);
+        heard.is_fresh = answer.replayed == Some(false);
+        heard.limit = answer.limit.map(str::to_owned);
+        heard.tells_of(answer.result);
+        told.calls.push(heard);
         match answer.outcome {
             "done" => {
                 told.first_done_us.get_or_insert(at_us);
@@ -193,29 +302,51 @@ impl Checker<'_> {
                     fresh: answer.replayed == Some(false),
                 });
             }
-            "conflict" => told.conflicts.push(call.sent.clone()),
-            "in_progress" | "none" => {}
+            "conflict" | "in_progress" | "none" => {}
             _ => told.refused = true,
         }
     }
 
-    fn found(
-        &mut self,
-        request: &str,
-        http: u16,
-        status: &str,
-        result: Option<&BTreeMap<String, Value>>,
-        told: &mut BTreeMap<String, Told>,
-    ) {
-        if let Some(wrong) = super::forms::wrong_with_found(http, status, result.is_some(), self.balanced) {
+    fn found(&mut self, record: &Record, told: &mut BTreeMap<String, Told>) {
+        let Record::Found {
+            at_us,
+            asked_us,
+            request,
+            http,
+            status,
+            result,
+            visible,
+        } = record
+        else {
+            return;
+        };
+        let told = told.entry(request.clone()).or_default();
+        let posts = told.sent.iter().any(|sent| sent.tool == "post_entry");
+        if let Some(wrong) = super::forms::wrong_with_found(*http, status, result.is_some(), posts, self.balanced) {
             self.broken(7, request, wrong);
         }
-        if let ("done", Some(result)) = (status, result) {
-            told.entry(request.to_owned()).or_default().done.push(Done {
+        if let ("done", Some(result)) = (status.as_str(), result) {
+            told.done.push(Done {
                 sent: None,
                 result: result.clone(),
                 fresh: false,
             });
         }
+        let mut heard = Heard {
+            sent: None,
+            way: "http".to_owned(),
+            source: None,
+            sent_us: *asked_us,
+            ended_us: *at_us,
+            outcome: status.clone(),
+            is_fresh: false,
+            id: None,
+            parent: None,
+            saved_via: None,
+            is_hidden: *visible == Some(false),
+            limit: None,
+        };
+        heard.tells_of(result.as_ref());
+        told.calls.push(heard);
     }
 }

@@ -13,6 +13,7 @@ use crate::operation::answer::{Code, Refusal};
 use crate::operation::fields::{check_body, check_line, check_not_blank, check_title, new_id};
 use crate::operation::refusals::expired;
 use crate::operation::{Card, Class, Operation, Reader, Route, Toolset};
+use crate::sabotage;
 
 /// Posts a question or a reply.
 pub struct PostEntry {
@@ -163,6 +164,9 @@ impl Operation for PostEntry {
     }
 
     async fn on_replay(&self, reader: &Reader<'_>, answer: &mut Map<String, Value>) -> Result<(), Refusal> {
+        if sabotage::is(sabotage::Kind::FateUnseen) {
+            return Ok(());
+        }
         let request_id = answer.get("request_id").and_then(Value::as_str).unwrap_or_default();
         match fate(reader, &self.board, request_id).await? {
             Fate::Visible => {}
@@ -175,10 +179,11 @@ impl Operation for PostEntry {
         Ok(())
     }
 
-    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal> {
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal> {
         match fate(reader, &self.board, request_id).await? {
             Fate::Deleted => Err(deleted_refusal()),
-            Fate::Visible | Fate::Hidden | Fate::Gone => Ok(()),
+            Fate::Visible | Fate::Hidden => Ok(true),
+            Fate::Gone => Ok(false),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::load::history::Record;
 
 /// A sound history with one more call, over this way, that is answered like this.
 fn answered(way: &'static str, status: u16, outcome: &'static str) -> Case {
-    let mut case = Case::sound().balanced();
+    let mut case = Case::sound().balanced().with_limits(0, 9);
     case = case.call("7a", 3 * SECOND, move |call| call.answered(status, outcome));
     let sent = case.records.len() - 2;
     if let Record::Invoked { way: by, .. } = &mut case.records[sent] {
@@ -213,10 +213,12 @@ fn rule_7_answers_of_find_request() {
     let found = |http, status: &str, result| {
         Case::sound().balanced().record(Record::Found {
             at_us: 3 * SECOND,
+            asked_us: 3 * SECOND - 1,
             request: REQUEST.to_owned(),
             http,
             status: status.to_owned(),
             result,
+            visible: None,
         })
     };
     found(200, "done", Some(result("T-1"))).breaks_nothing();

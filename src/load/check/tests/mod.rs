@@ -1,14 +1,16 @@
 //! Histories made by hand, one for each way to break a rule.
 
+mod entries;
 mod forms;
 mod rules;
 mod statuses;
+mod stops;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::tables::{Effect, Row};
+use super::tables::{Deletion, Effect, Row};
 use super::{Checker, Outcome, Tables, Verdict, Violation};
 use crate::load::history::Record;
 
@@ -23,6 +25,7 @@ struct Case {
     records: Vec<Record>,
     rows: Vec<Row>,
     effects: Vec<Effect>,
+    deletions: Vec<Deletion>,
     calls: u64,
 }
 
@@ -49,6 +52,8 @@ impl Case {
             work_ms: 50,
             tries: 1,
             one_at_a_time: false,
+            limit_per_source: Some(0),
+            limit_global: Some(0),
             about: String::new(),
             again: String::new(),
         };
@@ -56,6 +61,7 @@ impl Case {
             records: vec![start],
             rows: Vec::new(),
             effects: Vec::new(),
+            deletions: Vec::new(),
             calls: 0,
         }
     }
@@ -83,6 +89,7 @@ impl Case {
             operation: "create_ticket".to_owned(),
             status: status.to_owned(),
             result: id.map(|id| json!({ "ticket_id": id }).to_string()),
+            settled_ms: None,
         });
         self
     }
@@ -95,6 +102,7 @@ impl Case {
             body_sha256: BODY.to_owned(),
             ticket: None,
             status: Some("open".to_owned()),
+            entry: None,
         });
         self
     }
@@ -111,6 +119,8 @@ impl Case {
             mark: mark.to_owned(),
             ticket: None,
             body_sha256: Some(BODY.to_owned()),
+            entry: None,
+            source: None,
             way: "http".to_owned(),
             why: "first".to_owned(),
         });
@@ -145,7 +155,7 @@ impl Case {
     }
 
     fn judged_so_far(self) -> Verdict {
-        let tables = Tables::of(self.rows, self.effects);
+        let tables = Tables::of(self.rows, self.effects, self.deletions);
         Checker::new(&self.records, &tables).judge()
     }
 
@@ -186,6 +196,8 @@ impl Ending {
             outcome: "done".to_owned(),
             replayed: Some(replayed),
             result: Some(result(id)),
+            told_status: None,
+            limit: None,
         }
     }
 
@@ -206,6 +218,8 @@ impl Ending {
             outcome: outcome.to_owned(),
             replayed: None,
             result: None,
+            told_status: None,
+            limit: (outcome == "rate_limited").then(|| "global".to_owned()),
         }
     }
 

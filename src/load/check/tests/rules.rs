@@ -69,10 +69,12 @@ fn rule_2_find_request_tells_another_result_than_the_answer() {
     Case::sound()
         .record(Record::Found {
             at_us: 3 * SECOND,
+            asked_us: 3 * SECOND - 1,
             request: REQUEST.to_owned(),
             http: 200,
             status: "done".to_owned(),
             result: Some(result("T-2")),
+            visible: None,
         })
         .breaks(2, "different results");
 }

@@ -15,6 +15,7 @@ fn ticket(now: &str, steps: &[(&str, &str)]) -> Case {
             operation: "set_ticket_status".to_owned(),
             status: "done".to_owned(),
             result: Some(json!({ "ticket_id": "T-1", "ticket_status": to, "previous_status": from }).to_string()),
+            settled_ms: None,
         });
     }
     case
@@ -76,6 +77,7 @@ fn rule_4_a_status_of_a_ticket_that_is_not_there() {
         operation: "set_ticket_status".to_owned(),
         status: "done".to_owned(),
         result: Some(json!({ "ticket_id": "T-9", "ticket_status": "done", "previous_status": "open" }).to_string()),
+        settled_ms: None,
     });
     let verdict = case.judged();
     let found = |violation: &super::Violation| violation.rule == 4 && violation.found.contains("no such ticket");
