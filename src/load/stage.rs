@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 
-use super::address::with_password_as;
+use super::address::{asks_for_encryption, through, upstream_of, with_password_as};
 use super::balancer::{Balancer, Kind};
 use super::fleet::Replica;
-use super::proxy::{Proxy, Upstream};
+use super::proxy::Proxy;
 use super::reaper::Reaper;
 use crate::cluster::{Options, PrivateCluster, StopMode};
 
@@ -103,13 +103,18 @@ impl Stage {
         crate::postgres::migrate(&self.database_url, Duration::from_secs(10))
             .await
             .map_err(|error| error.to_string())?;
+        if asks_for_encryption(&self.database_url) {
+            eprintln!(
+                "ticket-ledger: the replicas reach Postgres through proxies of the load test, without encryption: sslmode counts only for the \
+                 load test's own connections."
+            );
+        }
         let settings = settings(plan);
         for number in 1..=plan.replicas {
-            let (upstream, behind) = upstream_of(&self.database_url)?;
-            let proxy = Proxy::start(upstream)
+            let proxy = Proxy::start(upstream_of(&self.database_url)?)
                 .await
                 .map_err(|error| format!("no port is free: {error}"))?;
-            let url = behind.replace("PORT", &proxy.port.to_string());
+            let url = through(&self.database_url, proxy.port)?;
             let replica = Replica::new(number, &plan.folder, url, &settings, &self.reaper)
                 .map_err(|error| format!("no port is free: {error}"))?;
             self.proxies.push(proxy);
@@ -290,20 +295,4 @@ pub fn settings(plan: &Plan) -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
-}
-
-/// Where a URL leads, and the URL by which it is reached through a proxy on PORT.
-fn upstream_of(url: &str) -> Result<(Upstream, String), String> {
-    let options = crate::postgres::connect_options(url).map_err(|error| error.to_string())?;
-    let upstream = match options.get_socket() {
-        Some(socket) => Upstream::Socket(socket.join(format!(".s.PGSQL.{}", options.get_port()))),
-        None => Upstream::Tcp(options.get_host().to_owned(), options.get_port()),
-    };
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let credentials = rest.split_once('@').map_or("postgres", |(credentials, _)| credentials);
-    let database = options.get_database().unwrap_or("postgres");
-    Ok((
-        upstream,
-        format!("postgres://{credentials}@127.0.0.1:PORT/{database}?sslmode=disable"),
-    ))
 }
