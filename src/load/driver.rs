@@ -104,7 +104,12 @@ impl Driver {
                 return None;
             }
         }
-        self.until_final(intent).await
+        let answer = self.until_final(intent).await;
+        if intent.manner == Manner::Model {
+            // To be sure, before it reports.
+            self.find(&intent.request).await;
+        }
+        answer
     }
 
     /// Repeats the same call until its answer is final.

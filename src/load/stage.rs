@@ -1,5 +1,6 @@
 //! What a load test starts: Postgres, a proxy before it for each replica, the replicas, a balancer.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -230,6 +231,8 @@ pub struct Visited {
     cluster: PrivateCluster,
     /// None where it ran before: then it is left running, however this process ends.
     reaper: Option<Reaper>,
+    /// Held until it is left: the next visitor must not find it stopping.
+    _turn: File,
 }
 
 impl Visited {
@@ -246,6 +249,7 @@ impl Visited {
                 cluster_of(folder).display()
             ));
         }
+        let turn = take_turn(folder).await?;
         let cluster = PrivateCluster::start(&cluster_of(folder), &Options::default())
             .await
             .map_err(|error| error.to_string())?;
@@ -254,7 +258,11 @@ impl Visited {
         } else {
             Some(Reaper::start(Some(&data), None)?)
         };
-        Ok(Self { cluster, reaper })
+        Ok(Self {
+            cluster,
+            reaper,
+            _turn: turn,
+        })
     }
 
     /// The URL of the ledger's database.
@@ -274,6 +282,16 @@ impl Visited {
         reaper.dismiss();
         stopped.map_err(|error| error.to_string())
     }
+}
+
+/// Waits until nobody else visits this folder's Postgres; the file's lock ends with whoever holds it.
+async fn take_turn(folder: &Path) -> Result<File, String> {
+    let path = folder.join("check.lock");
+    let taken = tokio::task::spawn_blocking(move || {
+        let file = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        file.map_err(|error| format!("{} cannot be locked: {error}", path.display()))
+    });
+    taken.await.map_err(|error| error.to_string())?
 }
 
 /// The replicas' settings, as environment variables.

@@ -60,7 +60,7 @@ impl Write {
 pub enum Manner {
     /// One call, repeated only when its answer was lost, as Claude Code does: once, on a new connection.
     Plain,
-    /// After a lost answer: find_request, then the same call, as a model is told to.
+    /// After a lost answer: find_request, then the same call, as a model is told to; and find_request once more when it is done.
     Model,
     /// The same call again and again, whatever the answer.
     Careless { times: u32 },
