@@ -13,6 +13,7 @@ use crate::operation::entries::Board;
 
 pub mod access;
 pub mod entries;
+mod names;
 pub mod wire;
 
 use self::access::Access;
@@ -36,7 +37,7 @@ pub struct Config {
     #[arg(long, env = "LISTEN_ADDR", default_value = "127.0.0.1:8000")]
     pub listen_addr: SocketAddr,
 
-    /// Address of /livez and /readyz
+    /// Address of /livez, /readyz, /metrics and /console
     #[arg(long, env = "ADMIN_ADDR", default_value = "127.0.0.1:9000")]
     pub admin_addr: SocketAddr,
 
@@ -114,7 +115,8 @@ pub struct Config {
         long,
         env = "ALLOWED_HOSTS",
         value_delimiter = ',',
-        default_value = "localhost,127.0.0.1,[::1]"
+        default_value = "localhost,127.0.0.1,[::1]",
+        value_parser = names::host
     )]
     pub allowed_hosts: Vec<String>,
 
@@ -123,7 +125,8 @@ pub struct Config {
         long,
         env = "ALLOWED_ORIGINS",
         value_delimiter = ',',
-        default_value = "http://localhost:*,http://127.0.0.1:*,http://[::1]:*"
+        default_value = "http://localhost:*,http://127.0.0.1:*,http://[::1]:*",
+        value_parser = names::origin
     )]
     pub allowed_origins: Vec<String>,
 

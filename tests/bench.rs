@@ -55,6 +55,10 @@ async fn a_bench_measures_every_cell_and_every_wait_that_it_names() {
     assert!(never > Some(0), "{report:#}");
     let mut wanted = vec![
         ("create_ticket, POSSIBLE_DUPLICATES=false", 64),
+        ("create_ticket, LIMIT_PER_SOURCE_PER_HOUR", 64),
+        ("create_ticket, LIMIT_GLOBAL_PER_HOUR", 64),
+        ("create_ticket, one call in ten traced", 64),
+        ("create_ticket, every call traced", 64),
         ("replay of create_ticket", 64),
     ];
     for connections in [1, 8, 64, 256] {
@@ -75,7 +79,11 @@ async fn a_bench_measures_every_cell_and_every_wait_that_it_names() {
         assert_eq!(positive(&cell["latency_ms"]["p50"]), is_ours, "{cell}");
     }
     assert_eq!(cells.len(), wanted.len(), "{report:#}");
-    assert!(positive(&report["duplicates_ratio"]), "{report:#}");
+    let costs = report["costs"].as_array().expect("costs");
+    assert_eq!(costs.len(), 5, "{report:#}");
+    for cost in costs {
+        assert!(positive(&cost["calls_ratio"]), "{cost}");
+    }
     for wait in ["joins_ms", "takeovers_ms", "beyond_lease_ms"] {
         for figure in ["samples", "p50", "p99"] {
             assert!(positive(&report[wait][figure]), "{wait}: {}", report[wait]);

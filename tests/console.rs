@@ -179,6 +179,19 @@ async fn the_console_is_told_only_to_an_address_or_an_allowed_name_and_reads_alo
 }
 
 #[tokio::test]
+async fn where_nobody_is_asked_who_they_are_only_this_machine_is_an_operator() {
+    let scene = Scene::new().await;
+    let a = scene.replica().with("TRUSTED_PROXIES", "127.0.0.1/32").ready().await;
+    for (caller, status) in [("203.0.113.9", 403), ("127.0.0.1", 200)] {
+        let request = client()
+            .get(format!("http://{}/console/state", a.admin_address))
+            .header("x-forwarded-for", caller);
+        let answer = Answer::read(request.send().await.expect("an answer")).await;
+        assert_eq!(answer.status, status, "{caller}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn where_callers_are_asked_who_they_are_the_console_tells_operators_alone() {
     let scene = Scene::new().await;
     let writer = scene.token("writer", &["--scopes", "tickets:read,tickets:write"]).await;

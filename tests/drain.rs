@@ -1,18 +1,15 @@
 //! A replica that starts, or stops: what it takes, finishes and hands back.
 
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sqlx::Connection;
-use sqlx::migrate::Migrator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::calls::ticket;
-use crate::support::cluster::TestCluster;
 use crate::support::eventually;
 use crate::support::replica::{Replica, Start};
 use crate::support::scene::Scene;
+use crate::support::schema::empty_database;
 
 /// Longer than any test.
 const FOR_EVER_MS: u64 = 60_000;
@@ -229,74 +226,6 @@ async fn a_call_on_a_connection_that_was_open_before_the_drain_is_sent_to_anothe
     assert_eq!(running.expect("an answer").status, 201);
     assert!(a.ended().await.success());
     assert!(scene.row("kept-open").await.is_none());
-}
-
-async fn empty_database() -> String {
-    let url = TestCluster::shared().database().await;
-    let mut connection = sqlx::PgConnection::connect(&url).await.expect("connects");
-    sqlx::raw_sql("drop schema public cascade; create schema public")
-        .execute(&mut connection)
-        .await
-        .expect("empties");
-    url
-}
-
-async fn migrate(url: &str) -> Output {
-    tokio::process::Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-        .arg("migrate")
-        .env("DATABASE_URL", url)
-        .output()
-        .await
-        .expect("runs")
-}
-
-/// Its connections are refused, so that a balancer asks another replica, and its admin address tells why.
-async fn refuses_as_starting(replica: &Replica) {
-    let early = replica.http("POST", "/tickets", Some(&ticket("early", "Early"))).await;
-    assert!(early.as_ref().is_err_and(reqwest::Error::is_connect), "{early:?}");
-    assert_eq!(replica.admin("/livez").await.status, 200);
-    let ready = replica.admin("/readyz").await;
-    assert_eq!((ready.status, &ready.body["stage"]), (503, &json!("starting")));
-}
-
-#[tokio::test]
-async fn a_replica_on_an_empty_database_refuses_connections_until_it_is_migrated_also_by_two_at_once() {
-    let url = empty_database().await;
-    let replica = Start::on(&url).bound().await;
-    eventually("it says why", || async {
-        replica.logged("not ready yet").then_some(())
-    })
-    .await;
-    refuses_as_starting(&replica).await;
-    let (one, two) = tokio::join!(migrate(&url), migrate(&url));
-    assert!(one.status.success() && two.status.success(), "{one:?} {two:?}");
-    eventually("it is ready", || async { replica.logged("ready").then_some(()) }).await;
-    assert_eq!(replica.create("early", "Early").await.status, 201);
-    assert!(migrate(&url).await.status.success(), "again is fine");
-}
-
-#[tokio::test]
-async fn a_replica_on_an_older_schema_is_not_ready_and_says_what_to_do() {
-    let url = empty_database().await;
-    // As the release before the newest migration left it.
-    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations"));
-    let all = Migrator::new(folder).await.expect("migrations");
-    let older = Migrator::with_migrations(all.iter().take(all.iter().count() - 1).cloned().collect());
-    let mut connection = sqlx::PgConnection::connect(&url).await.expect("connects");
-    older.run(&mut connection).await.expect("migrates");
-    let replica = Start::on(&url).bound().await;
-    let said = eventually("it says why", || async { replica.find_log("not ready yet") }).await;
-    assert!(
-        said["reason"]
-            .as_str()
-            .expect("a reason")
-            .contains("ticket-ledger migrate"),
-        "{said}"
-    );
-    refuses_as_starting(&replica).await;
-    assert!(migrate(&url).await.status.success());
-    eventually("it is ready", || async { replica.logged("ready").then_some(()) }).await;
-    assert_eq!(replica.create("early", "Early").await.status, 201);
 }
 
 #[tokio::test]

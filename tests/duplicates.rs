@@ -1,7 +1,6 @@
 //! A creation that happened a moment ago under another request_id is told, and nothing is undone.
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::support::calls::ticket;
 use crate::support::in_process::{Ending, InProcess, Knobs, note};
@@ -14,19 +13,6 @@ async fn age_memories(scene: &Scene, interval: &str) {
         .execute(&scene.sql)
         .await
         .expect("time passes");
-}
-
-/// `ticket-ledger admin …`: its exit status and its output.
-async fn admin(scene: &Scene, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-        .arg("admin")
-        .args(arguments)
-        .env("DATABASE_URL", &scene.url)
-        .output()
-        .await
-        .expect("it runs");
-    let text = String::from_utf8(output.stdout).expect("text");
-    (output.status.code().expect("a status"), text)
 }
 
 #[tokio::test]
@@ -160,10 +146,10 @@ async fn admin_duplicates_groups_effects_however_far_apart_and_exits_with_1_if_t
     let first = create("anna", "k1", "Twin", "one").await;
     create("ben", "k1", "Twin", "one").await;
     create("anna", "k2", "Other", "one").await;
-    let (status, text) = admin(&scene, &["duplicates"]).await;
+    let (status, text, _) = scene.admin(&["duplicates"]).await;
     assert_eq!(
         (status, text.as_str()),
-        (0, "No duplicates.\n"),
+        (0, "No duplicates."),
         "two principals' tickets are no duplicates"
     );
     let second = create("anna", "k3", "Twin", "one").await;
@@ -172,7 +158,7 @@ async fn admin_duplicates_groups_effects_however_far_apart_and_exits_with_1_if_t
         .execute(&scene.sql)
         .await
         .expect("time passes");
-    let (status, text) = admin(&scene, &["duplicates", "--json"]).await;
+    let (status, text, _) = scene.admin(&["duplicates", "--json"]).await;
     let shown: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(status, 1);
     let ids = json!([first.body["ticket_id"], second.body["ticket_id"]]);
@@ -180,19 +166,16 @@ async fn admin_duplicates_groups_effects_however_far_apart_and_exits_with_1_if_t
         shown["duplicates"],
         json!([{ "title": "Twin", "ticket_ids": ids, "request_ids": ["k1", "k3"] }])
     );
-    let (status, text) = admin(&scene, &["duplicates"]).await;
+    let (status, text, _) = scene.admin(&["duplicates"]).await;
     assert!(status == 1 && text.contains("k1") && text.contains("k3"), "{text}");
-    let (status, text) = admin(&scene, &["duplicates", "--by", "title", "--json"]).await;
+    let (status, text, _) = scene.admin(&["duplicates", "--by", "title", "--json"]).await;
     let shown: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
         (status, &shown["duplicates"][0]["request_ids"]),
         (1, &json!(["k1", "k3", "k4"]))
     );
     // Since an hour ago there is one with this title and body.
-    assert_eq!(admin(&scene, &["duplicates", "--since", "1"]).await.0, 0);
-    assert_eq!(
-        admin(&scene, &["duplicates", "--since", "1", "--by", "title"]).await.0,
-        1
-    );
+    assert_eq!(scene.admin(&["duplicates", "--since", "1"]).await.0, 0);
+    assert_eq!(scene.admin(&["duplicates", "--since", "1", "--by", "title"]).await.0, 1);
     assert_eq!(scene.tickets().await, 5, "it only looks");
 }

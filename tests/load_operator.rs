@@ -15,10 +15,10 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ticket-ledger");
 /// The last act of the operator that a history shows, as `stop-writes end`.
 fn last_act(folder: &Folder) -> String {
     let history = std::fs::read_to_string(folder.history()).unwrap_or_default();
-    let mut acts = history
+    let mut records = history
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let acted = acts.rfind(|record| record["kind"] == "acted");
+    let acted = records.rfind(|record| record["kind"] == "acted");
     acted.map_or_else(String::new, |acted| {
         let word = |name: &str| acted[name].as_str().unwrap_or_default().to_owned();
         format!("{} {}", word("act"), word("phase"))

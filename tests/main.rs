@@ -60,6 +60,7 @@ mod takeover;
 mod tickets;
 mod tls;
 mod traces;
+mod versions;
 mod wire;
 mod worked_example;
 

@@ -1,7 +1,6 @@
 //! What lapsed five times is failed until an operator allows a retry, and every such act is audited.
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::support::eventually;
 use crate::support::in_process::{Ending, InProcess, Knobs, note, notes};
@@ -9,19 +8,7 @@ use crate::support::scene::Scene;
 
 /// `ticket-ledger admin retry …`: its exit status, its output and what it says on standard error.
 async fn retry(scene: &Scene, arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-        .args(["admin", "retry"])
-        .args(arguments)
-        .env("DATABASE_URL", &scene.url)
-        .output()
-        .await
-        .expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (
-        output.status.code().expect("a status"),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    scene.admin(&[&["retry"], arguments].concat()).await
 }
 
 async fn audit(scene: &Scene) -> Vec<(String, String, String)> {

@@ -20,7 +20,7 @@ const KILLS: &str =
     "--faults kill --fault-every-ms 400 --calls 300 --at-least 12 --lease-ms 1000 --wait-ms 3000 --work-ms 50";
 
 /// An operator hides and deletes entries and stops writes.
-const MODERATED: &str = "--faults hide,delete,stop-writes --fault-every-ms 200 --each-fault 12 --calls 1200 --lease-ms 1000 --wait-ms 12000 --work-ms 50";
+const MODERATED: &str = "--faults hide,delete,stop-writes --fault-every-ms 200 --each-fault 8 --calls 800 --lease-ms 1000 --wait-ms 12000 --work-ms 50";
 
 /// A way to break the ledger, the checker's rule that it breaks, and the load that shows it.
 const TABLE: [(&str, u64, &str); 10] = [

@@ -194,13 +194,8 @@ async fn a_request_whose_lease_lapsed_five_times_is_failed_until_an_operator_all
     );
     assert_eq!(last.find("poison").await["status"], "failed");
 
-    let retry = tokio::process::Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-        .args(["admin", "retry", "poison"])
-        .env("DATABASE_URL", &scene.url)
-        .output()
-        .await
-        .expect("runs");
-    assert!(retry.status.success(), "{retry:?}");
+    let (status, _, said) = scene.admin(&["retry", "poison"]).await;
+    assert_eq!(status, 0, "{said}");
     let answer = last.create("poison", "Struck").await;
     assert_eq!(answer.body["status"], "done", "{answer:?}");
     assert_eq!(scene.tickets().await, 1);

@@ -11,7 +11,8 @@ create role ticket_ledger login password :'app_password';
 
 -- An administrator that is no superuser may give away only what it is a member of.
 grant ticket_ledger_owner to current_user;
-create database ticket_ledger owner ticket_ledger_owner;
+-- From template0, because another template's encoding cannot be changed.
+create database ticket_ledger owner ticket_ledger_owner encoding 'UTF8' template template0;
 revoke all on database ticket_ledger from public;
 grant connect on database ticket_ledger to ticket_ledger;
 

@@ -148,7 +148,8 @@ impl Access {
         }
         if let Some(url) = &self.oauth_jwks_url {
             findings.refuse(!is_safe_url(url.split('?').next().unwrap_or_default()), || {
-                format!("OAUTH_JWKS_URL is {url}: it must be an https URL (http on loopback alone).")
+                "OAUTH_JWKS_URL must be an https URL without a name and password in it (http on loopback alone)."
+                    .to_owned()
             });
         }
         findings.refuse(self.oauth_audience.as_ref().is_some_and(String::is_empty), || {

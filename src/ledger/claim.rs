@@ -302,7 +302,8 @@ impl Row {
                 _ => Phase::Expired,
             },
             "failed" => Phase::Failed,
-            _ => Phase::Released,
+            "released" => Phase::Released,
+            _ => Phase::Newer,
         };
         Some(Seen {
             operation: self.operation?,

@@ -182,7 +182,7 @@ impl Flight {
             return self.reclaim(memory, seen.token).await;
         }
         memory.unseen_polls = 0;
-        if seen.fingerprint.first() != Some(&Fingerprint::VERSION) {
+        if matches!(seen.phase, Phase::Newer) || seen.fingerprint.first() != Some(&Fingerprint::VERSION) {
             return Err(Verdict::Unavailable(Unavailable::NewerRelease).into());
         }
         if seen.fingerprint != self.intent.fingerprint.0 {
@@ -201,7 +201,8 @@ impl Flight {
             }
             Phase::Expired => Err(Verdict::Expired { recorded: true }.into()),
             Phase::Failed => Err(Verdict::Failed.into()),
-            Phase::Released => Ok(Step::Enter),
+            // Both were dealt with above.
+            Phase::Released | Phase::Newer => Ok(Step::Enter),
             Phase::Running { lease_left, waiters } => match memory.sent(seen.token) {
                 // The claim was committed and its acknowledgement lost.
                 Some(sent) => Ok(Step::Attempt {

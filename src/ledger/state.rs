@@ -93,6 +93,8 @@ pub enum Phase {
     Released,
     /// Its lease lapsed [`MOST_LAPSES`] times; a person has to look.
     Failed,
+    /// In a state that only a newer release knows, beside which this one runs during an update.
+    Newer,
 }
 
 /// Which attempt did or does the work, for people and traces; nothing is decided by it.
@@ -184,7 +186,7 @@ pub enum Verdict {
 pub enum Unavailable {
     /// Postgres is out of reach or overloaded.
     Database,
-    /// The row was written by a newer release whose fingerprints this one cannot compare.
+    /// The row was written by a newer release, whose fingerprints or states this one does not know.
     NewerRelease,
     /// The operation's code failed; nothing was changed.
     Fault,

@@ -119,8 +119,8 @@ pub(super) fn unavailable(reason: Unavailable) -> Refusal {
             2,
         ),
         Unavailable::NewerRelease => Refusal::unavailable(
-            "This request was recorded by a newer release of the service, which this replica cannot compare with. Whether it was done \
-             is not said here.",
+            "This request was recorded by a newer release of the service, in a way that this replica does not know. Whether it was \
+             done is not said here.",
             5,
         ),
         Unavailable::Fault => fault(),

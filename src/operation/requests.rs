@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use super::answer::Refusal;
 use super::key::{check_request_id, minted_ms};
-use super::refusals::database_unavailable;
+use super::refusals::{database_unavailable, unavailable};
 use super::run::{settled_answer, stored};
 use super::{Card, Class, Operation, Reader, Route, Toolset};
-use crate::ledger::{Key, Phase, Settled};
+use crate::ledger::{Key, Phase, Settled, Unavailable};
 
 /// Looks a request up by the name that its caller gave it.
 pub struct FindRequest;
@@ -169,6 +169,7 @@ impl Operation for FindRequest {
                  an operator has allowed it."
                     .to_owned(),
             ),
+            Phase::Newer => return Err(unavailable(Unavailable::NewerRelease)),
         };
         answer["status"] = json!(status);
         answer["next"] = json!(next);

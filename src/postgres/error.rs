@@ -23,6 +23,11 @@ pub enum DatabaseError {
     /// The URL of the database cannot be used.
     #[error("DATABASE_URL cannot be used ({0}): give a URL such as postgres://user:password@host:5432/database")]
     Url(String),
+    /// The database keeps its text in an encoding of this name.
+    #[error(
+        "the database's encoding is {0} and must be UTF8: make it anew, by create database … encoding 'UTF8' template template0"
+    )]
+    Encoding(String),
     /// Anything else: a fault of this program or of the schema. The statement changed nothing.
     #[error("Postgres refused the statement: {0}")]
     Fatal(String),

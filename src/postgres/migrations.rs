@@ -22,12 +22,13 @@ pub enum SchemaState {
 /// Applies what is missing. Safe to run from several places at once: an advisory lock lets one of them do it.
 ///
 /// # Errors
-/// The server cannot be reached within `limit`, or a migration fails.
+/// The server cannot be reached within `limit`, the database is not in UTF-8, or a migration fails.
 pub async fn migrate(url: &str, limit: Duration) -> Result<(), DatabaseError> {
     let options = connect_options(url)?.application_name("ticket-ledger migrate");
     let mut connection = tokio::time::timeout(limit, PgConnection::connect_with(&options))
         .await
         .map_err(|_| DatabaseError::no_answer(limit))??;
+    check_encoding(&mut connection).await?;
     let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().cloned().collect());
     // An older program beside a newer schema: what it does not know was made so that it can go on.
     migrator.set_ignore_missing(true);
@@ -38,6 +39,15 @@ pub async fn migrate(url: &str, limit: Duration) -> Result<(), DatabaseError> {
         sqlx::migrate::MigrateError::Execute(error) => DatabaseError::from(error),
         other => DatabaseError::Fatal(other.to_string()),
     })
+}
+
+/// Refuses a database that would count and cut text by bytes.
+async fn check_encoding(connection: &mut PgConnection) -> Result<(), DatabaseError> {
+    let encoding: String = sqlx::query_scalar("show server_encoding").fetch_one(connection).await?;
+    match &*encoding {
+        "UTF8" => Ok(()),
+        _ => Err(DatabaseError::Encoding(encoding)),
+    }
 }
 
 /// Asks how new the schema is.

@@ -3,6 +3,7 @@
 //! hyper has a limit for the head of a request, which it also counts while a connection is idle, and none before it knows whether
 //! HTTP/1 or HTTP/2 is spoken. So it is watched here: what was read, and whether a request is under way.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::auth::Peer;
+use super::carried::keeping;
 use crate::unpoisoned;
 
 /// Requests at once on one connection of HTTP/2.
@@ -57,9 +59,8 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, router: Router, limits: 
         async move {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(peer));
-            let response = router.oneshot(request).await;
-            drop(under_way);
-            response as Result<_, Infallible>
+            let response: Result<_, Infallible> = router.oneshot(request).await;
+            response.map(|response| keeping(response, under_way.answered()))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -105,9 +106,13 @@ struct Activity(Mutex<State>);
 struct State {
     /// Requests whose head was read and whose answer is not there.
     under_way: u32,
+    /// Since when each answer is being carried away, by its number: the first one is the oldest.
+    answers: BTreeMap<u64, Instant>,
+    /// How many answers there were so far.
+    answered: u64,
     /// A head has begun and not ended; also before the first one begins.
     head: bool,
-    /// Of the last change of the two.
+    /// Of the last change of these.
     since: Instant,
     /// HTTP/2 sends more than heads, so only `idle` counts.
     http2: Option<bool>,
@@ -120,7 +125,7 @@ enum Look {
     Again(Instant),
     /// It has been without a request for too long.
     Idle,
-    /// It has been sending a head for too long.
+    /// It has been sending a head, or not reading an answer, for too long.
     Late,
 }
 
@@ -128,6 +133,8 @@ impl Default for Activity {
     fn default() -> Self {
         Self(Mutex::new(State {
             under_way: 0,
+            answers: BTreeMap::new(),
+            answered: 0,
             head: true,
             since: Instant::now(),
             http2: None,
@@ -157,10 +164,33 @@ impl Activity {
         state.since = now;
     }
 
+    /// An answer is there; returns its number.
+    fn answer(&self, now: Instant) -> u64 {
+        let mut state = unpoisoned(self.0.lock());
+        state.answered += 1;
+        let number = state.answered;
+        state.answers.insert(number, now);
+        number
+    }
+
+    /// An answer was carried away.
+    fn carry(&self, number: u64, now: Instant) {
+        let mut state = unpoisoned(self.0.lock());
+        state.answers.remove(&number);
+        state.since = now;
+    }
+
     /// Never later than the moment at which a limit is passed: whatever changes meanwhile begins anew.
     fn look(&self, limits: &Limits, now: Instant) -> Look {
         let state = unpoisoned(self.0.lock());
         let soonest = now + limits.header.min(limits.idle);
+        // Whatever else the caller does on this connection meanwhile.
+        if let Some(since) = state.answers.values().next() {
+            return match *since + limits.idle {
+                past if past > now => Look::Again(past.min(soonest)),
+                _ => Look::Late,
+            };
+        }
         if state.under_way > 0 {
             return Look::Again(soonest);
         }
@@ -177,10 +207,29 @@ impl Activity {
 /// A request under way, until this is dropped.
 struct UnderWay(Arc<Activity>);
 
+/// An answer that is being carried away, until this is dropped.
+struct Answer {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
 impl UnderWay {
     fn begin(activity: &Arc<Activity>) -> Self {
         activity.begin();
         Self(Arc::clone(activity))
+    }
+
+    fn answered(self) -> Answer {
+        Answer {
+            activity: Arc::clone(&self.0),
+            number: self.0.answer(Instant::now()),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.activity.carry(self.number, Instant::now());
     }
 }
 
@@ -281,6 +330,28 @@ mod tests {
         // More bytes do not begin anew.
         activity.read(b"ET / HT", start + seconds(214));
         assert_eq!(fate(&activity, start + seconds(214)), (Look::Late, seconds(6)));
+    }
+
+    #[test]
+    fn an_answer_is_read_in_time_whatever_else_the_connection_does() {
+        let start = Instant::now();
+        let activity = Activity::default();
+        activity.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", start);
+        activity.begin();
+        let unread = activity.answer(start);
+        activity.end(start);
+        for second in (0..70).step_by(5) {
+            let now = start + seconds(second);
+            activity.read(b"another request", now);
+            activity.begin();
+            let read = activity.answer(now);
+            activity.end(now);
+            activity.carry(read, now);
+            assert!(matches!(activity.look(&LIMITS, now), Look::Again(at) if at <= start + LIMITS.idle));
+        }
+        assert_eq!(fate(&activity, start + seconds(70)), (Look::Late, seconds(5)));
+        activity.carry(unread, start + seconds(75));
+        assert_eq!(fate(&activity, start + seconds(75)), (Look::Idle, LIMITS.idle));
     }
 
     #[test]

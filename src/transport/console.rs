@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::auth::{Door, admit};
-use super::front::{host_matches, refused};
+use super::front::{host_matches, is_addressed_to, refused};
 use crate::ledger::Ledger;
 use crate::operation::answer::{Code, Refusal};
 use crate::operation::caller::Caller;
@@ -36,18 +36,15 @@ pub struct Console {
     pub hosts: Arc<[String]>,
 }
 
-/// `door` is there where callers are asked who they are: then what the page shows is for operators alone. The page itself shows
-/// nothing, and asks for a token.
-pub fn router(console: Console, door: Option<Arc<Door>>) -> Router {
-    let mut told = Router::new()
+/// What the page shows is for operators alone: for whoever has the scope, or sits at this machine where nobody is asked who they
+/// are. The page itself shows nothing, and asks for a token.
+pub fn router(console: Console, door: Arc<Door>) -> Router {
+    Router::new()
         .route("/console/state", get(state))
-        .route("/console/request", get(request));
-    if let Some(door) = door {
-        told = told
-            .layer(from_fn(operators_only))
-            .layer(from_fn_with_state(door, admit));
-    }
-    told.route("/console", get(page))
+        .route("/console/request", get(request))
+        .layer(from_fn(operators_only))
+        .layer(from_fn_with_state(door, admit))
+        .route("/console", get(page))
         .layer(from_fn_with_state(console.clone(), guard))
         .with_state(console)
 }
@@ -55,9 +52,9 @@ pub fn router(console: Console, door: Option<Arc<Door>>) -> Router {
 /// A page of somebody else's must not read this one by giving its own name this address: a name has to be one that the service
 /// answers to. An address is never anybody's name.
 async fn guard(State(console): State<Console>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let known =
-        host.is_some_and(|host| is_address(host) || console.hosts.iter().any(|allowed| host_matches(allowed, host)));
+    let known = is_addressed_to(&request, |host| {
+        is_address(host) || console.hosts.iter().any(|allowed| host_matches(allowed, host))
+    });
     let mut response = if known {
         next.run(request).await
     } else {

@@ -113,21 +113,27 @@ impl Front {
             // It came on a connection that was open already; new ones are refused.
             return Some(stopping());
         }
-        let host = request
-            .headers()
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        match host {
-            Some(host) if self.hosts.iter().any(|allowed| host_matches(allowed, host)) => {}
-            _ => return Some(forbidden("Host", "ALLOWED_HOSTS")),
+        let is_ours = |host: &str| self.hosts.iter().any(|allowed| host_matches(allowed, host));
+        if !is_addressed_to(request, is_ours) {
+            return Some(forbidden("Host", "ALLOWED_HOSTS"));
         }
-        match request.headers().get(header::ORIGIN).map(HeaderValue::to_str) {
-            None => None,
-            Some(Ok(origin)) if self.origins.iter().any(|allowed| origin_matches(allowed, origin)) => None,
-            Some(_) => Some(forbidden("Origin", "ALLOWED_ORIGINS")),
-        }
+        let may_call = |origin: &str| self.origins.iter().any(|allowed| origin_matches(allowed, origin));
+        let mut origins = request.headers().get_all(header::ORIGIN).iter();
+        let all = origins.all(|origin| origin.to_str().is_ok_and(may_call));
+        (!all).then(|| forbidden("Origin", "ALLOWED_ORIGINS"))
     }
+}
+
+/// Whether every name that a request is addressed by is one of ours, and there is one: where there are several, whoever stands in
+/// between may have gone by another than we do.
+pub fn is_addressed_to(request: &Request, is_ours: impl Fn(&str) -> bool) -> bool {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let hosts = request.headers().get_all(header::HOST).iter();
+    let mut names = hosts
+        .map(|host| host.to_str().ok())
+        .chain(authority.map(Some))
+        .peekable();
+    names.peek().is_some() && names.all(|name| name.is_some_and(&is_ours))
 }
 
 /// `allowed` without a port matches every port.

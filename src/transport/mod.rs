@@ -2,6 +2,7 @@
 
 mod auth;
 mod body;
+mod carried;
 mod connection;
 mod console;
 mod cors;

@@ -1,5 +1,6 @@
 //! The listeners of a replica, and the order of its layers.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::auth::{Door, METADATA, admit, metadata};
 use super::connection::Limits;
@@ -23,6 +24,9 @@ use crate::operation::run::Service;
 
 /// After the last call is answered, how long a connection may take to carry the answer away.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Connections to the admin address at once: probes, a scraper and some people. They must not take the files that calls need.
+const MOST_ADMINS: usize = 64;
 
 /// What the transports are made from.
 pub struct Transports<'a> {
@@ -60,13 +64,8 @@ impl Server {
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let lifecycle = transports.lifecycle.clone();
-        let wire = &transports.config.wire;
-        let limits = Limits {
-            header: wire.header_timeout(),
-            idle: wire.idle_timeout(),
-            header_bytes: wire.max_header_bytes,
-        };
-        let (router, most) = (transports.router(), wire.max_connections);
+        let limits = transports.limits();
+        let (router, most) = (transports.router(), transports.config.wire.max_connections);
         let calls = async move { listen::serve(listener, router, most, limits, lifecycle.draining()).await };
         Ok(Self {
             address,
@@ -89,8 +88,6 @@ impl Admin {
     /// The listener's own address cannot be read.
     pub fn start(transports: &Transports<'_>, listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        let asks = !transports.config.access.is_anonymous();
-        let door = asks.then(|| Arc::clone(&transports.door));
         let health = health::router(Health {
             lifecycle: transports.lifecycle.clone(),
             ledger: Arc::clone(&transports.service.ledger),
@@ -101,15 +98,18 @@ impl Admin {
                 ledger: Arc::clone(&transports.service.ledger),
                 hosts: transports.config.hosts().into(),
             },
-            door,
+            Arc::clone(&transports.door),
         ));
         Ok(Self {
             address,
-            health: tokio::spawn(async {
-                if let Err(error) = axum::serve(listener, health).await {
-                    error!(%error, "the admin listener failed");
-                }
-            }),
+            // To the end of the replica's life, which finish says.
+            health: tokio::spawn(listen::serve(
+                listener,
+                health,
+                MOST_ADMINS,
+                transports.limits(),
+                pending(),
+            )),
         })
     }
 
@@ -120,6 +120,15 @@ impl Admin {
 }
 
 impl Transports<'_> {
+    fn limits(&self) -> Limits {
+        let wire = &self.config.wire;
+        Limits {
+            header: wire.header_timeout(),
+            idle: wire.idle_timeout(),
+            header_bytes: wire.max_header_bytes,
+        }
+    }
+
     /// The layers, outermost first: what browsers ask before they call, front (arrival, stage, Host, Origin, hand-back), the door (who calls), then one of the two
     /// transports.
     fn router(&self) -> Router {

@@ -1,8 +1,10 @@
 //! Who may call, what they may, and what they are told when they may not.
 
+mod keys;
 mod oauth;
 mod principals;
 mod settings;
+mod strangers;
 mod tokens;
 
 use crate::support::calls::Answer;

@@ -6,14 +6,13 @@ use serde_json::{Value, json};
 use super::{is_forbidden, is_unauthenticated};
 use crate::support::bearer::Bearer;
 use crate::support::calls::{Answer, client, ticket};
-use crate::support::eventually;
 use crate::support::issuer::{Issuer, PUBLIC_URL, RESOURCE, Signer, base64, now, unsigned};
 use crate::support::replica::{Replica, Start};
 use crate::support::scene::Scene;
 
-const ALL: &str = "tickets:read tickets:write";
+pub const ALL: &str = "tickets:read tickets:write";
 
-fn start(scene: &Scene, issuer: &str) -> Start {
+pub fn start(scene: &Scene, issuer: &str) -> Start {
     scene
         .replica()
         .with("AUTH", "oauth")
@@ -27,7 +26,7 @@ async fn get(replica: &Replica, path: &str) -> Answer {
 }
 
 /// A token is refused by both ways, and why.
-async fn refused(caller: Bearer<'_>, why: &str) {
+pub async fn refused(caller: Bearer<'_>, why: &str) {
     is_unauthenticated(&caller.create("refused", "No").await, Some(why));
     is_unauthenticated(&caller.mcp("create_ticket", ticket("refused", "No")).await, Some(why));
 }
@@ -286,95 +285,6 @@ async fn a_public_key_is_no_secret_to_sign_with_and_a_secret_is_no_public_key() 
         "the token is signed in a way that is not allowed",
     )
     .await;
-}
-
-#[tokio::test]
-async fn new_keys_are_fetched_when_a_token_names_one_and_old_ones_are_forgotten() {
-    let scene = Scene::new().await;
-    let (old, new, never) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("never"));
-    let issuer = Issuer::with(&[&old]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
-    let (before, after) = (
-        old.token(&issuer.claims("anna", ALL)),
-        new.token(&issuer.claims("anna", ALL)),
-    );
-    assert_eq!(replica.by(&before).create("k", "Before").await.status, 201);
-    assert_eq!(issuer.asked(), 1);
-    issuer.publish(&[&new]);
-    let again = replica.by(&after).create("k", "Before").await;
-    assert_eq!((again.status, issuer.asked()), (200, 2), "{again:?}");
-    refused(replica.by(&before), "the issuer has no key of this name").await;
-    // However many tokens name however many keys, the issuer is asked no more.
-    let unknown = (0..50).map(|number| {
-        let mut header = never.header();
-        header["kid"] = json!(format!("never-{number}"));
-        never.token_with(&header, &issuer.claims("anna", ALL))
-    });
-    for token in unknown {
-        let answer = replica.by(&token).http("GET", "/tickets", None).await;
-        is_unauthenticated(&answer, Some("the issuer has no key of this name"));
-    }
-    assert_eq!(issuer.asked(), 2);
-    // A token need not name a key where there is only one.
-    let mut header = new.header();
-    header.as_object_mut().expect("a header").remove("kid");
-    let token = new.token_with(&header, &issuer.claims("anna", ALL));
-    assert_eq!(replica.by(&token).http("GET", "/tickets", None).await.status, 200);
-}
-
-#[tokio::test]
-async fn callers_go_on_while_the_issuer_is_down_and_nobody_new_is_called_a_liar() {
-    let scene = Scene::new().await;
-    let (key, new) = (Signer::es256("a"), Signer::es256("b"));
-    let issuer = Issuer::with(&[&key]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
-    let (known, unknown) = (
-        key.token(&issuer.claims("anna", ALL)),
-        new.token(&issuer.claims("anna", ALL)),
-    );
-    assert_eq!(replica.by(&known).create("k", "Before").await.status, 201);
-    issuer.set_down(true);
-    assert_eq!(replica.by(&known).create("k", "Before").await.status, 200);
-    for answer in [
-        replica.by(&unknown).create("k", "Before").await,
-        replica.by(&unknown).mcp("create_ticket", ticket("k", "Before")).await,
-    ] {
-        assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
-        assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
-    }
-    assert_eq!(replica.by(&known).create("k", "Before").await.status, 200);
-    // A replica that starts meanwhile takes nobody's word, and everybody's when the issuer is back.
-    let late = start(&scene, &issuer.url).ready().await;
-    assert_eq!(late.by(&known).create("k", "Before").await.status, 503);
-    issuer.set_down(false);
-    eventually("the keys are known", || async {
-        (late.by(&known).create("k", "Before").await.status == 200).then_some(())
-    })
-    .await;
-    let told = late
-        .log()
-        .into_iter()
-        .filter(|line| line["message"] == "the issuer's keys cannot be fetched");
-    assert_eq!(told.count(), 1, "once");
-}
-
-#[tokio::test]
-async fn metadata_that_speaks_for_another_issuer_is_not_believed() {
-    let scene = Scene::new().await;
-    let key = Signer::es256("a");
-    let issuer = Issuer::with(&[&key]).await;
-    // Another name for the same host.
-    let alias = issuer.url.replace("127.0.0.1", "localhost");
-    let replica = start(&scene, &alias).ready().await;
-    let mut claims = issuer.claims("anna", ALL);
-    claims["iss"] = json!(alias);
-    assert_eq!(replica.by(&key.token(&claims)).create("k", "No").await.status, 503);
-    // With the keys' address given there is no metadata to doubt.
-    let told = start(&scene, &alias)
-        .with("OAUTH_JWKS_URL", format!("{}/keys", issuer.url))
-        .ready()
-        .await;
-    assert_eq!(told.by(&key.token(&claims)).create("k", "Yes").await.status, 201);
 }
 
 #[tokio::test]

@@ -61,7 +61,14 @@ fn what_does_not_go_together_is_refused_with_its_reason() {
         ("--public-url https://t.example.org/mcp", "nothing behind it"),
         ("--public-url https://user@t.example.org", "nothing behind it"),
         ("--public-url ftp://t.example.org", "nothing behind it"),
-        (&format!("{OAUTH} --oauth-jwks-url http://id/keys"), "OAUTH_JWKS_URL is"),
+        (
+            &format!("{OAUTH} --oauth-jwks-url http://id/keys"),
+            "OAUTH_JWKS_URL must be",
+        ),
+        (
+            &format!("{OAUTH} --oauth-jwks-url https://a:b@id/keys"),
+            "without a name and password",
+        ),
         (&format!("{OAUTH} --oauth-audience="), "OAUTH_AUDIENCE is empty"),
         (&format!("{OAUTH} --oauth-leeway-seconds 301"), "at most 300"),
     ] {
@@ -73,6 +80,9 @@ fn what_does_not_go_together_is_refused_with_its_reason() {
         ("--oauth-algorithms HS256", "--oauth-algorithms"),
         ("--oauth-algorithms none", "--oauth-algorithms"),
         ("--trusted-proxies balancer", "--trusted-proxies"),
+        ("--allowed-hosts localhost,*", "no sign for all"),
+        ("--allowed-origins null", "any page"),
+        ("--allowed-origins https://claude.ai/", "without anything behind it"),
     ] {
         let arguments = std::iter::once("ticket-ledger").chain(unreadable.split_whitespace());
         let error = Knobs::try_parse_from(arguments).err().expect(unreadable).to_string();

@@ -6,16 +6,14 @@ use serde_json::{Value, json};
 
 use super::{TICKETS, is_forbidden, is_unauthenticated};
 use crate::support::calls::{Answer, client, ticket};
-use crate::support::cluster::TestCluster;
 use crate::support::eventually;
-use crate::support::proxy::Proxy;
 use crate::support::raw::Raw;
-use crate::support::replica::{Replica, Start};
+use crate::support::replica::Replica;
 use crate::support::scene::Scene;
 
 const VOID: Option<&str> = Some("the token is unknown, expired or revoked");
 
-async fn replica(scene: &Scene) -> Replica {
+pub async fn replica(scene: &Scene) -> Replica {
     scene.replica().with("AUTH", "token").ready().await
 }
 
@@ -94,17 +92,6 @@ async fn a_token_is_taken_from_its_header_alone() {
     }
     let twice = get(&format!("Bearer {token}")).and_header("authorization", format!("Bearer {token}"));
     assert_eq!(twice.send(&replica).await.status, 400);
-}
-
-#[tokio::test]
-async fn a_large_body_without_a_token_is_answered_and_not_cut_off() {
-    let scene = Scene::new().await;
-    let replica = replica(&scene).await;
-    let body = json!({ "request_id": "k", "title": "Large", "body": "x".repeat(900_000) });
-    is_unauthenticated(
-        &Raw::api("POST", "/tickets", body.to_string()).send(&replica).await,
-        None,
-    );
 }
 
 #[tokio::test]
@@ -207,7 +194,7 @@ async fn a_token_is_revoked_on_every_replica_within_a_second_and_its_name_is_nev
     };
     let revoked = async {
         let (status, said, _) = scene.admin(&["token", "revoke", "ci"]).await;
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(status, 0, "{said}");
         Instant::now()
     };
     let (refused, revoked) = tokio::join!(used, revoked);
@@ -216,12 +203,12 @@ async fn a_token_is_revoked_on_every_replica_within_a_second_and_its_name_is_nev
     is_unauthenticated(&replicas[0].by(&token).create("x", "No").await, VOID);
 
     let (status, said, _) = scene.admin(&["token", "revoke", "ci"]).await;
-    assert!(status == Some(0) && said.contains("already"), "{said}");
+    assert!(status == 0 && said.contains("already"), "{said}");
     let (status, _, said) = scene.admin(&["token", "revoke", "nobody"]).await;
-    assert!(status == Some(1) && said.contains("there is no token nobody"), "{said}");
+    assert!(status == 1 && said.contains("there is no token nobody"), "{said}");
     let (status, printed, said) = scene.admin(&["token", "issue", "ci", "--scopes", "tickets:read"]).await;
     assert!(
-        status == Some(1) && said.contains("never used again") && printed.is_empty(),
+        status == 1 && said.contains("never used again") && printed.is_empty(),
         "{said}"
     );
     let audited: Vec<(String, String)> =
@@ -268,17 +255,17 @@ async fn issuing_for_a_known_name_rotates_and_nothing_that_is_secret_is_kept() {
         .admin(&["token", "issue", "ci", "--for", "https://id.example.org", "bert"])
         .await;
     assert!(
-        others.0 == Some(1) && others.2.contains("speaks for somebody else"),
+        others.0 == 1 && others.2.contains("speaks for somebody else"),
         "{others:?}"
     );
     let none = scene.admin(&["token", "issue", "new"]).await;
-    assert!(none.0 == Some(2) && none.2.contains("needs --scopes"), "{none:?}");
+    assert!(none.0 == 2 && none.2.contains("needs --scopes"), "{none:?}");
     let odd = scene
         .admin(&["token", "issue", "a b", "--scopes", "tickets:read"])
         .await;
-    assert!(odd.0 == Some(2) && odd.2.contains("1 to 64 letters"), "{odd:?}");
+    assert!(odd.0 == 2 && odd.2.contains("1 to 64 letters"), "{odd:?}");
     let unknown = scene.admin(&["token", "issue", "c", "--scopes", "tickets:all"]).await;
-    assert_eq!(unknown.0, Some(2), "{unknown:?}");
+    assert_eq!(unknown.0, 2, "{unknown:?}");
 
     let (_, listed, _) = scene.admin(&["token", "list", "--json"]).await;
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
@@ -320,31 +307,4 @@ async fn a_token_expires_by_the_databases_clock() {
     assert!(began.elapsed() < Duration::from_millis(1_900), "{:?}", began.elapsed());
     let (_, listed, _) = scene.admin(&["token", "list"]).await;
     assert!(listed.contains("ci  expired"), "{listed}");
-}
-
-#[tokio::test]
-async fn an_outage_of_postgres_lets_nobody_in_and_calls_nobody_a_stranger() {
-    let scene = Scene::new().await;
-    let proxy = Proxy::before(TestCluster::shared()).await;
-    let replica = Start::on(&proxy.url(&scene.url)).with("AUTH", "token").ready().await;
-    let token = scene.token("ci", &TICKETS).await;
-    assert_eq!(replica.by(&token).http("GET", "/tickets", None).await.status, 200);
-    proxy.down();
-    eventually("what was remembered is forgotten", || async {
-        let answer = replica.by(&token).mcp("new_request_id", json!({})).await;
-        assert!([200, 503].contains(&answer.status), "{answer:?}");
-        (answer.status == 503).then_some(())
-    })
-    .await;
-    let answer = replica.by(&token).create("k", "Out").await;
-    assert_eq!((answer.status, answer.code()), (503, "unavailable"), "{answer:?}");
-    assert!(
-        answer.headers.contains_key("retry-after") && answer.challenge().is_empty(),
-        "{answer:?}"
-    );
-    proxy.up();
-    eventually("it is let in again", || async {
-        (replica.by(&token).create("k", "Out").await.status < 300).then_some(())
-    })
-    .await;
 }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use futures_util::future::{join, join_all};
 use serde_json::json;
 
-use super::moderation::admin;
 use super::{Told, WAYS, Way, all_replies, call, ids, question, reply, three};
 use crate::support::eventually;
 use crate::support::replica::Replica;
@@ -52,7 +51,7 @@ async fn while_their_question_is_deleted_each_is_saved_or_refused_and_none_is_lo
     let asked = call(&replicas[0], Way::Http, "post_entry", question("q")).await.fresh();
     let deletion = async {
         until_some_are_saved(&scene, 20).await;
-        let (status, said, _) = admin(&scene, &["delete", "--yes", asked.id()]).await;
+        let (status, said, _) = scene.admin(&["delete", "--yes", asked.id()]).await;
         assert_eq!(status, 0, "{said}");
         // Once it has been told, nothing is saved any more.
         scene.count("select count(*) from entries where type = 'reply'").await
@@ -81,7 +80,7 @@ async fn while_their_question_is_hidden_and_shown_again_every_saved_one_is_liste
         let mut hidden = Vec::new();
         for some in [10, 40] {
             until_some_are_saved(&scene, some).await;
-            assert_eq!(admin(&scene, &["hide", asked.id()]).await.0, 0);
+            assert_eq!(scene.admin(&["hide", asked.id()]).await.0, 0);
             let before = scene.count("select count(*) from entries where type = 'reply'").await;
             let refused = call(
                 &replicas[2],
@@ -94,7 +93,7 @@ async fn while_their_question_is_hidden_and_shown_again_every_saved_one_is_liste
             // Hidden, it takes no replies.
             let after = scene.count("select count(*) from entries where type = 'reply'").await;
             assert_eq!(before, after);
-            assert_eq!(admin(&scene, &["unhide", asked.id()]).await.0, 0);
+            assert_eq!(scene.admin(&["unhide", asked.id()]).await.0, 0);
             // Callers do as they are told: they come back.
             if some == 10 {
                 let more = join_all((0..60).map(|number| {

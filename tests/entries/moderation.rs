@@ -6,23 +6,6 @@ use tokio::process::Command;
 use super::{Way, call, question, reply, start};
 use crate::support::scene::Scene;
 
-/// `ticket-ledger admin …`: its exit status, its output and what it says on standard error.
-pub async fn admin(scene: &Scene, arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-        .arg("admin")
-        .args(arguments)
-        .env("DATABASE_URL", &scene.url)
-        .output()
-        .await
-        .expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (
-        output.status.code().expect("a status"),
-        text(output.stdout),
-        text(output.stderr),
-    )
-}
-
 async fn audit(scene: &Scene) -> Vec<(String, String, String)> {
     sqlx::query_as("select action, subject, outcome from audit where actor <> '' order by id")
         .fetch_all(&scene.sql)
@@ -57,11 +40,11 @@ async fn every_act_says_what_it_did_is_audited_and_may_be_repeated() {
             json!({ "deleted": true }),
         ),
     ] {
-        let (status, said, _) = admin(&scene, &arguments).await;
+        let (status, said, _) = scene.admin(&arguments).await;
         assert!(status == 0 && said.starts_with(id) && said.contains(words[0]), "{said}");
-        let (status, said, _) = admin(&scene, &arguments).await;
+        let (status, said, _) = scene.admin(&arguments).await;
         assert!(status == 0 && said.contains(words[1]), "{said}");
-        let (status, said, _) = admin(&scene, &[&arguments[..], &["--json"]].concat()).await;
+        let (status, said, _) = scene.admin(&[&arguments[..], &["--json"]].concat()).await;
         let mut told = json!({ "entry_id": id, "status": "already so" });
         told.as_object_mut()
             .expect("an object")
@@ -74,7 +57,7 @@ async fn every_act_says_what_it_did_is_audited_and_may_be_repeated() {
     assert_eq!(audit(&scene).await, expected);
     // What is deleted is not hidden or shown, and what is unknown is not acted on.
     for act in ["hide", "unhide"] {
-        let (status, _, said) = admin(&scene, &[act, id]).await;
+        let (status, _, said) = scene.admin(&[act, id]).await;
         assert!(
             status == 1 && said.contains("was deleted") && said.contains("Nothing was changed"),
             "{said}"
@@ -86,7 +69,7 @@ async fn every_act_says_what_it_did_is_audited_and_may_be_repeated() {
         vec!["delete", "E-0"],
         vec!["delete", "E-0", "--yes"],
     ] {
-        let (status, _, said) = admin(&scene, &arguments).await;
+        let (status, _, said) = scene.admin(&arguments).await;
         assert!(
             status == 1 && said.contains("no entry E-0") && said.contains("Nothing was changed"),
             "{said}"
@@ -122,7 +105,7 @@ async fn deleting_asks_before_and_refuses_where_there_is_nobody_to_ask() {
     call(&replica, Way::Http, "post_entry", reply("r", asked.id()))
         .await
         .fresh();
-    let (status, _, said) = admin(&scene, &["delete", asked.id()]).await;
+    let (status, _, said) = scene.admin(&["delete", asked.id()]).await;
     assert!(
         status == 2 && said.contains("--yes") && said.contains("Nothing was changed"),
         "{said}"
@@ -138,7 +121,7 @@ async fn deleting_asks_before_and_refuses_where_there_is_nobody_to_ask() {
     assert!(success && said.contains("is deleted"), "{said}");
     assert_eq!(scene.count("select count(*) from entries").await, 1);
     // There is nothing left to ask about.
-    assert_eq!(admin(&scene, &["delete", asked.id()]).await.0, 0);
+    assert_eq!(scene.admin(&["delete", asked.id()]).await.0, 0);
 }
 
 #[tokio::test]
@@ -146,8 +129,8 @@ async fn what_is_hidden_and_what_was_deleted_is_listed() {
     let scene = Scene::new().await;
     let replica = start(&scene).ready().await;
     for which in ["hidden", "deleted"] {
-        let (status, said, _) = admin(&scene, &["entries", which]).await;
-        assert_eq!((status, said), (0, format!("No entry is {which}.\n")));
+        let (status, said, _) = scene.admin(&["entries", which]).await;
+        assert_eq!((status, said), (0, format!("No entry is {which}.")));
     }
     let asked = call(&replica, Way::Http, "post_entry", question("q")).await.fresh();
     let one = call(&replica, Way::Http, "post_entry", reply("one", asked.id()))
@@ -156,13 +139,13 @@ async fn what_is_hidden_and_what_was_deleted_is_listed() {
     let two = call(&replica, Way::Http, "post_entry", reply("two", asked.id()))
         .await
         .fresh();
-    admin(&scene, &["hide", asked.id()]).await;
-    admin(&scene, &["hide", one.id()]).await;
-    admin(&scene, &["delete", two.id(), "--yes"]).await;
+    scene.admin(&["hide", asked.id()]).await;
+    scene.admin(&["hide", one.id()]).await;
+    scene.admin(&["delete", two.id(), "--yes"]).await;
     let listed = |which| {
         let scene = &scene;
         async move {
-            let (status, said, _) = admin(scene, &["entries", which, "--json"]).await;
+            let (status, said, _) = scene.admin(&["entries", which, "--json"]).await;
             assert_eq!(status, 0);
             let mut told: Value = serde_json::from_str(&said).expect("JSON");
             assert_eq!(told["more"], false);
@@ -188,7 +171,7 @@ async fn what_is_hidden_and_what_was_deleted_is_listed() {
         listed("deleted").await,
         json!([shown(&two, "two", "parent_id", asked.id())])
     );
-    let (_, said, _) = admin(&scene, &["entries", "hidden"]).await;
+    let (_, said, _) = scene.admin(&["entries", "hidden"]).await;
     assert!(
         said.contains(asked.id()) && said.contains("question \"Title of q\""),
         "{said}"
@@ -224,7 +207,7 @@ async fn possible_duplicates_are_listed_with_those_among_tickets() {
         answered["body"] = json!("The same.");
         replies.push(call(&replica, Way::Http, "post_entry", answered).await.fresh());
     }
-    let (status, said, _) = admin(&scene, &["duplicates", "--json"]).await;
+    let (status, said, _) = scene.admin(&["duplicates", "--json"]).await;
     let shown: Value = serde_json::from_str(&said).expect("JSON");
     let groups = shown["duplicates"].as_array().expect("groups");
     assert_eq!((status, groups.len()), (1, 3), "{shown:#}");
@@ -238,11 +221,11 @@ async fn possible_duplicates_are_listed_with_those_among_tickets() {
     });
     assert_eq!(groups[2], twins);
     // By the title alone, which replies do not have.
-    let (_, said, _) = admin(&scene, &["duplicates", "--by", "title"]).await;
+    let (_, said, _) = scene.admin(&["duplicates", "--by", "title"]).await;
     assert!(
         said.contains("\"Twin\": 3 questions") && !said.contains("replies"),
         "{said}"
     );
-    let (_, said, _) = admin(&scene, &["duplicates"]).await;
+    let (_, said, _) = scene.admin(&["duplicates"]).await;
     assert!(said.contains(&format!("2 replies to {}", posted[0].id())), "{said}");
 }

@@ -94,12 +94,12 @@ async fn the_procedure_by_mcp_leads_to_one_entry_through_a_cut() {
     let conflict = post(&replica, &arguments).await.expect("an answer");
     conflict.refused(409, "conflict");
     // 6.
-    let (status, said, _) = super::moderation::admin(&scene, &["stop-writes"]).await;
+    let (status, said, _) = scene.admin(&["stop-writes"]).await;
     assert_eq!(status, 0, "{said}");
     arguments["request_id"] = json!("while stopped");
     let stopped = post(&replica, &arguments).await.expect("an answer");
     stopped.refused(503, "writes_disabled");
-    super::moderation::admin(&scene, &["allow-writes"]).await;
+    scene.admin(&["allow-writes"]).await;
     post(&replica, &arguments).await.expect("an answer").fresh();
 }
 

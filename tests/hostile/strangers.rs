@@ -39,6 +39,18 @@ async fn strangers_are_refused_by_host_and_origin_on_both_transports() {
         cases.push(("an empty host", request().header("host", ""), refused()));
         cases.push(("no host", request().without("host"), refused()));
         cases.push((
+            "a second host",
+            request().and_header("host", "evil.example.org"),
+            refused(),
+        ));
+        cases.push((
+            "a second origin",
+            request()
+                .header("origin", "http://localhost")
+                .and_header("origin", "https://evil.example.org"),
+            refused(),
+        ));
+        cases.push((
             "another origin",
             request().header("origin", "https://evil.example.org"),
             refused(),
@@ -60,5 +72,10 @@ async fn strangers_are_refused_by_host_and_origin_on_both_transports() {
             refused(),
         ));
     }
+    cases.push((
+        "another host in the target",
+        http().start("POST http://evil.example.org/api/v1/tickets HTTP/1.1\r\n"),
+        Http(403, "forbidden"),
+    ));
     refuses_all(cases).await;
 }

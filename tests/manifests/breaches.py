@@ -175,6 +175,13 @@ def a_new_version_under_the_old_jobs_name(world):
         container(doc)["image"] = "registry.example.org/ticket-ledger:0.2.0"
 
 
+@breach("migration")
+def a_version_that_cannot_end_a_name(world):
+    for doc in (world.service, world.migration):
+        container(doc)["image"] = "registry.example.org/ticket-ledger:0.1.0_RC1"
+    world.migration["metadata"]["name"] = "ticket-ledger-migrate-0.1.0_RC1"
+
+
 @breach("settings")
 def a_setting_with_a_typing_error(world):
     setting(world, "GRACE_MILLIS", "25000")

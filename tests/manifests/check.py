@@ -3,7 +3,7 @@
     check.py KUBECTL REPOSITORY [CRDS …]
 
 CRDS are files with CustomResourceDefinitions (`kubectl get crds -o yaml`): with them, resources that are not Kubernetes' own
-are validated too. Prints a line for each overlay and each breach; exits with 1 if anything is not as it should be.
+are validated too. Prints a line for each overlay, each image's name and each breach; exits with 1 if anything is not as it should be.
 """
 
 import copy
@@ -20,6 +20,7 @@ import laws_of_data  # noqa: F401, because it adds its laws to LAWS
 from breaches import BREACHES
 from laws import LAWS
 from laws_of_compose import COMPOSE_LAWS
+from references import misnamed
 from world import World, label
 
 OVERLAYS = ("local", "production", "production-ingress", "load-test")
@@ -40,6 +41,9 @@ def main(kubectl, root, crds):
         failed |= bool(complaints)
         if not complaints:
             print(f"ok      {name}, {len(world.docs) or len(world.compose['services'])} parts")
+    for image, complaint in misnamed(root, lambda name, root: overlay(name, kubectl, root)):
+        failed |= bool(complaint)
+        print(f"FAILED  {image}: {complaint}" if complaint else f"named   {image}")
     broken = set()
     for name, overlay_name, change in BREACHES:
         world = copy.deepcopy(worlds[overlay_name])

@@ -58,10 +58,14 @@ def secrets(world):
 @law
 def migration(world):
     """The migration's Job is another one for another version, so that it can be applied again, and goes away."""
-    version = container(world.service)["image"].rpartition(":")[2]
+    _, _, version = container(world.service)["image"].partition("@")[0].rpartition("/")[2].partition(":")
     job = world.migration
-    if job["metadata"]["name"] != f"ticket-ledger-migrate-{version}":
+    name = job["metadata"]["name"]
+    if name != f"ticket-ledger-migrate-{version}":
         yield f"{label(job)} is not named after the version {version}"
+    # What Kubernetes takes for the name of a Job whose pods carry it in a label.
+    if len(name) > 63 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+        yield f"{label(job)} has a name that Kubernetes refuses"
     if container(job)["image"] != container(world.service)["image"]:
         yield "the migration is another version than the service"
     if not job["spec"].get("ttlSecondsAfterFinished"):

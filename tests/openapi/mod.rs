@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::entries::{question, reply};
 use crate::support::calls::Answer;
@@ -261,12 +260,8 @@ async fn moderated(scene: &Scene, replica: &Replica, description: &mut Descripti
         made.reply.as_str().expect("an id"),
     );
     for (act, id) in [("hide", question), ("delete", reply)] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"));
-        let command = command
-            .args(["admin", act, id])
-            .args((act == "delete").then_some("--yes"));
-        let output = command.env("DATABASE_URL", &scene.url).output().await;
-        assert!(output.expect("it runs").status.success());
+        let arguments = [&[act, id][..], if act == "delete" { &["--yes"] } else { &[] }].concat();
+        assert_eq!(scene.admin(&arguments).await.0, 0);
     }
     let sent = sqlx::query_scalar::<_, String>("select request_id from entries where type = 'reply'");
     for request_id in sent.fetch_all(&scene.sql).await.expect("request_ids") {

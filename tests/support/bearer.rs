@@ -1,7 +1,6 @@
 //! Calls with an access token.
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use super::calls::{Answer, client, ticket};
 use super::replica::Replica;
@@ -98,27 +97,11 @@ impl Answer {
 }
 
 impl Scene {
-    /// `ticket-ledger admin …` on this database: its status, and what it printed to standard output and error.
-    pub async fn admin(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let run = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-            .arg("admin")
-            .args(arguments)
-            .env("DATABASE_URL", &self.url)
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(super::DEADLINE, run)
-            .await
-            .expect("it ends in time")
-            .expect("it runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    }
-
     /// Issues a token.
     pub async fn token(&self, name: &str, further: &[&str]) -> String {
         let arguments = [&["token", "issue", name][..], further].concat();
         let (status, token, said) = self.admin(&arguments).await;
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(status, 0, "{said}");
         token
     }
 }

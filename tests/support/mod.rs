@@ -13,6 +13,7 @@ pub mod proxy;
 pub mod raw;
 pub mod replica;
 pub mod scene;
+pub mod schema;
 pub mod stuck;
 
 use std::time::{Duration, Instant};

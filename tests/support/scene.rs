@@ -55,6 +55,26 @@ impl Scene {
         replicas.try_into().ok().expect("as many as were started")
     }
 
+    /// `ticket-ledger admin …` on this database: its exit status, and what it printed to standard output and error.
+    pub async fn admin(&self, arguments: &[&str]) -> (i32, String, String) {
+        let run = tokio::process::Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
+            .arg("admin")
+            .args(arguments)
+            .env("DATABASE_URL", &self.url)
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(super::DEADLINE, run)
+            .await
+            .expect("it ends in time")
+            .expect("it runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text").trim().to_owned();
+        (
+            output.status.code().expect("a status"),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    }
+
     /// One number.
     pub async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.sql).await.expect("a number")

@@ -4,3 +4,4 @@ mod any_input;
 mod browsers;
 mod seats;
 mod slow;
+mod unread;

@@ -48,8 +48,13 @@ async fn one_answer(stream: &mut TcpStream) -> u16 {
 async fn silent_and_trickling_connections_are_cut_and_steady_ones_are_not() {
     let scene = Scene::new().await;
     let replica = replica(&scene).await;
-    for first in ["", "G", "POST /mcp HTTP/1.1\r\nhost: localhost\r\n", "PRI * HT"] {
-        let mut stream = TcpStream::connect(&replica.address).await.expect("connects");
+    let beginnings = ["", "G", "POST /mcp HTTP/1.1\r\nhost: localhost\r\n", "PRI * HT"];
+    let addresses = [&replica.address, &replica.admin_address];
+    for (first, address) in beginnings
+        .into_iter()
+        .flat_map(|first| addresses.map(|address| (first, address)))
+    {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
         let (reading, mut writing) = stream.split();
         let _ = reading;
         writing.write_all(first.as_bytes()).await.expect("sent");

@@ -7,6 +7,7 @@ mod caller;
 mod cpu;
 mod pgbench;
 mod table;
+mod variants;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 use self::caller::{Keys, Sample, call_for};
 use self::pgbench::Pgbench;
 use self::table::Tally;
+use self::variants::{Sink, VARIANTS};
 use self::waits::{joins, takeovers};
 use super::fleet::Replica;
 use super::reaper::Reaper;
@@ -80,6 +82,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Report, St
         folder,
         url,
         replicas: Vec::new(),
+        started: 0,
         reaper: reaper.clone(),
     };
     let measured = tokio::select! {
@@ -103,7 +106,7 @@ async fn stop_postgres(cluster: PrivateCluster) {
 impl Options {
     /// Cells of a round, and the two that are not cells.
     fn steps(&self) -> u64 {
-        (self.rounds * (2 * CONNECTIONS.len() + 2) + 2) as u64
+        (self.rounds * (2 * CONNECTIONS.len() + 1 + VARIANTS.len()) + 2) as u64
     }
 }
 
@@ -116,6 +119,8 @@ struct Bench {
     /// What connecting costs pgbench: processor time and rows, by connections.
     connecting: BTreeMap<usize, (u64, f64)>,
     replicas: Vec<Replica>,
+    /// How many replicas were started so far.
+    started: usize,
     reaper: Reaper,
     tally: Tally,
     bar: ProgressBar,
@@ -132,8 +137,18 @@ impl Bench {
                 None
             }
         };
-        let usual = self.start("1", &[]).await?;
-        let blind = self.start("2", &[("POSSIBLE_DUPLICATES", "false")]).await?;
+        let usual = self.start(&[]).await?;
+        let sink = Sink::start()
+            .await
+            .map_err(|error| format!("no port is free: {error}"))?;
+        let mut varied = Vec::new();
+        for variant in &VARIANTS {
+            let mut settings = variant.settings.to_vec();
+            if variant.traced {
+                settings.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &sink.url));
+            }
+            varied.push((variant.what, self.start(&settings).await?));
+        }
         let mut settled: Vec<Uuid> = Vec::new();
         for round in 0..self.options.rounds {
             self.bar
@@ -145,7 +160,9 @@ impl Bench {
                     settled = sample.into_iter().take(REPLAYED).collect();
                 }
                 if connections == USUAL {
-                    self.call(table::CREATE_BLIND, blind, USUAL, Keys::Fresh).await;
+                    for (what, port) in &varied {
+                        self.call(what, *port, USUAL, Keys::Fresh).await;
+                    }
                     let again = Keys::Replayed(Arc::from(settled.as_slice()));
                     self.call(table::REPLAY, usual, USUAL, again).await;
                 }
@@ -235,8 +252,8 @@ impl Bench {
     async fn wait_for_joins(&mut self) -> Result<(), String> {
         self.bar.set_message("joins");
         let work = JOINED_WORK.as_millis().to_string();
-        let holder = self.start("3", &[("WORK_MS", &work)]).await?;
-        let joiner = self.start("4", &[("WORK_MS", &work)]).await?;
+        let holder = self.start(&[("WORK_MS", &work)]).await?;
+        let joiner = self.start(&[("WORK_MS", &work)]).await?;
         let waited = joins(&self.url, holder, joiner, self.options.rounds * JOINS_A_ROUND).await?;
         self.bar.inc(1);
         self.stop_replicas().await;
@@ -258,8 +275,8 @@ impl Bench {
             KILLED_LEASE.as_millis().to_string(),
         );
         let settings = [("WORK_MS", work.as_str()), ("LEASE_MS", lease.as_str())];
-        let heir = self.start("5", &settings).await?;
-        self.start("6", &settings).await?;
+        let heir = self.start(&settings).await?;
+        self.start(&settings).await?;
         let Some(victim) = self.replicas.last() else {
             return Ok(());
         };
@@ -278,15 +295,15 @@ impl Bench {
     }
 
     /// Starts a replica and returns its port.
-    async fn start(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<u16, String> {
+    async fn start(&mut self, settings: &[(&str, &str)]) -> Result<u16, String> {
         let mut all = vec![("RUST_LOG".to_owned(), "warn".to_owned())];
         all.extend(
             settings
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
         );
-        let number = name.parse().unwrap_or_default();
-        let replica = Replica::new(number, &self.folder, self.url.clone(), &all, &self.reaper)
+        self.started += 1;
+        let replica = Replica::new(self.started, &self.folder, self.url.clone(), &all, &self.reaper)
             .map_err(|error| format!("no port is free: {error}"))?;
         replica.start().await?;
         let port = replica.port;

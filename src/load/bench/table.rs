@@ -10,7 +10,20 @@ use crate::load::summary::Quantiles;
 pub const PLAIN: &str = "pgbench, one-row INSERT";
 pub const CREATE: &str = "create_ticket over MCP";
 pub const CREATE_BLIND: &str = "create_ticket, POSSIBLE_DUPLICATES=false";
+pub const CREATE_BY_UNITS: &str = "create_ticket, LIMIT_PER_SOURCE_PER_HOUR";
+pub const CREATE_COUNTED: &str = "create_ticket, LIMIT_GLOBAL_PER_HOUR";
+pub const CREATE_SAMPLED: &str = "create_ticket, one call in ten traced";
+pub const CREATE_TRACED: &str = "create_ticket, every call traced";
 pub const REPLAY: &str = "replay of create_ticket";
+
+/// What is compared: with it, and without it.
+const COSTS: [(&str, &str, &str); 5] = [
+    ("Looking for possible duplicates", CREATE, CREATE_BLIND),
+    ("A limit for each source", CREATE_BY_UNITS, CREATE),
+    ("A limit on all writes", CREATE_COUNTED, CREATE),
+    ("Traces of one call in ten", CREATE_SAMPLED, CREATE),
+    ("Traces of every call", CREATE_TRACED, CREATE),
+];
 
 /// Said wherever the figures are shown.
 const NOTES: [&str; 5] = [
@@ -43,10 +56,8 @@ pub struct Report {
     pub seconds: u64,
     pub rounds: usize,
     pub cells: Vec<Cell>,
-    /// create_ticket that looks for possible duplicates, to create_ticket that does not.
-    pub duplicates_ratio: Option<f64>,
-    /// The same of processor time.
-    pub duplicates_cpu_ratio: Option<f64>,
+    /// What options cost, at as many connections as the cells that vary something.
+    pub costs: Vec<Cost>,
     /// From a settlement on one replica to the waiter's answer on another, in milliseconds.
     pub joins_ms: Option<Many>,
     /// From SIGKILL to the waiter's answer on another replica, in milliseconds.
@@ -77,6 +88,16 @@ pub struct Cell {
     pub latency_ms: Option<Quantiles>,
     /// Each round's.
     pub rounds: Vec<f64>,
+}
+
+/// create_ticket with something, to create_ticket without it.
+#[derive(Debug, Serialize)]
+pub struct Cost {
+    pub of: &'static str,
+    /// Of calls in a second.
+    pub calls_ratio: Option<f64>,
+    /// Of processor time for a call.
+    pub cpu_ratio: Option<f64>,
 }
 
 /// Quantiles, and of how many.
@@ -186,9 +207,17 @@ impl Tally {
                 }
             })
             .collect();
-        let looking = self
-            .cell(CREATE, super::USUAL)
-            .zip(self.cell(CREATE_BLIND, super::USUAL));
+        let costs = COSTS
+            .into_iter()
+            .map(|(of, with, without)| {
+                let both = self.cell(with, super::USUAL).zip(self.cell(without, super::USUAL));
+                Cost {
+                    of,
+                    calls_ratio: both.and_then(|(with, without)| ratio(&with.rounds, &without.rounds)),
+                    cpu_ratio: both.and_then(|(with, without)| ratio(&with.costs_us, &without.costs_us)),
+                }
+            })
+            .collect();
         Report {
             version: env!("CARGO_PKG_VERSION"),
             debug_build: cfg!(debug_assertions),
@@ -197,8 +226,7 @@ impl Tally {
             seconds: options.seconds,
             rounds: options.rounds,
             cells,
-            duplicates_ratio: looking.and_then(|(looking, blind)| ratio(&looking.rounds, &blind.rounds)),
-            duplicates_cpu_ratio: looking.and_then(|(looking, blind)| ratio(&looking.costs_us, &blind.costs_us)),
+            costs,
             joins_ms: self.joins.take(),
             takeovers_ms: self.takeovers.take(),
             beyond_lease_ms: self.beyond_lease.take(),
@@ -264,13 +292,20 @@ impl Display for Report {
             )?;
         }
         writeln!(f)?;
-        writeln!(
-            f,
-            "Looking for possible duplicates, to not looking, at {} connections: {} the calls/s, {} the CPU.",
-            super::USUAL,
-            times(self.duplicates_ratio),
-            times(self.duplicates_cpu_ratio)
-        )?;
+        for Cost {
+            of,
+            calls_ratio,
+            cpu_ratio,
+        } in &self.costs
+        {
+            writeln!(
+                f,
+                "{of}, to none, at {} connections: {} the calls/s, {} the CPU.",
+                super::USUAL,
+                times(*calls_ratio),
+                times(*cpu_ratio)
+            )?;
+        }
         for (what, waited) in [
             ("Join on another replica, from the settlement", &self.joins_ms),
             ("Takeover, from SIGKILL", &self.takeovers_ms),

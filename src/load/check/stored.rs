@@ -34,6 +34,16 @@ impl Checker<'_> {
                 }
             }
         }
+        // No caller says who it is, or all of them say the same.
+        let callers: BTreeSet<&str> = tables.rows.values().map(|row| row.principal.as_str()).collect();
+        if callers.len() > 1 {
+            let callers: Vec<_> = callers.into_iter().collect();
+            self.broken(
+                4,
+                "(all)",
+                format!("the ledger has its requests as of {}", callers.join(", ")),
+            );
+        }
         for (request, principals) in &tables.crowded {
             let found = format!(
                 "the ledger has it {} times: of {}",

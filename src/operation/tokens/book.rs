@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::{Hash, hash, principal};
 use crate::operation::scope::Scopes;
@@ -24,8 +25,13 @@ use crate::unpoisoned;
 const REMEMBERED: Duration = Duration::from_millis(500);
 /// Most tokens that are remembered.
 const MOST_REMEMBERED: usize = 10_000;
-/// Most look-ups at once: tokens that are none must not keep the pool from calls that are some.
+/// Most look-ups at once, of tokens that were good a moment ago and of others: those that are none must not keep the pool from calls
+/// that are some, nor those that are some from being looked up.
 const MOST_LOOKUPS: usize = 2;
+/// A token that was good within this time does not wait behind strangers'.
+const GOOD_A_MOMENT_AGO: Duration = Duration::from_secs(60);
+/// How often it is said that too many tokens are being looked up.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 /// Longest wait for one's turn.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
@@ -43,6 +49,19 @@ pub struct TokenBook {
     database: Database,
     remembered: Mutex<HashMap<Hash, (Grant, Instant)>>,
     turns: Semaphore,
+    strangers_turns: Semaphore,
+    said: Mutex<Option<Instant>>,
+}
+
+/// Why nobody knows whether a token is good.
+#[derive(Debug, thiserror::Error)]
+pub enum LookUpError {
+    /// Others are in front.
+    #[error("too many tokens are being looked up")]
+    Crowded,
+    /// Postgres cannot be asked.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
 }
 
 #[derive(sqlx::FromRow)]
@@ -61,23 +80,29 @@ impl TokenBook {
             database,
             remembered: Mutex::default(),
             turns: Semaphore::new(MOST_LOOKUPS),
+            strangers_turns: Semaphore::new(MOST_LOOKUPS),
+            said: Mutex::default(),
         }
     }
 
     /// What a token allows; `None` when it is none, or void.
     ///
     /// # Errors
-    /// Postgres cannot be reached.
-    pub async fn find(&self, token: &str) -> Result<Option<Grant>, DatabaseError> {
+    /// Postgres cannot be reached, or too many tokens are being looked up.
+    pub async fn find(&self, token: &str) -> Result<Option<Grant>, LookUpError> {
         let hash = hash(token);
         if let Some(grant) = self.recall(&hash) {
             return Ok(Some(grant));
         }
-        let turn = tokio::time::timeout(TURN_LIMIT, self.turns.acquire()).await;
+        let turns = if self.was_good(&hash) {
+            &self.turns
+        } else {
+            &self.strangers_turns
+        };
+        let turn = tokio::time::timeout(TURN_LIMIT, turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
-            return Err(DatabaseError::Unreachable(
-                "too many tokens are being looked up".to_owned(),
-            ));
+            self.say_crowded();
+            return Err(LookUpError::Crowded);
         };
         // Whoever was before in the queue may have looked for the same one.
         if let Some(grant) = self.recall(&hash) {
@@ -86,6 +111,7 @@ impl TokenBook {
         // Counted from before the question: what is revoked after it was answered is still known in time.
         let asked = Instant::now();
         let Some(row) = self.look_up(&hash).await? else {
+            unpoisoned(self.remembered.lock()).remove(&hash);
             return Ok(None);
         };
         let left = row
@@ -124,11 +150,27 @@ impl TokenBook {
         (Instant::now() < *until).then(|| grant.clone())
     }
 
+    fn was_good(&self, hash: &Hash) -> bool {
+        let remembered = unpoisoned(self.remembered.lock());
+        let until = remembered.get(hash).map(|(_, until)| *until);
+        until.is_some_and(|until| until.elapsed() < GOOD_A_MOMENT_AGO)
+    }
+
+    /// Whoever sends many tokens that are none must not fill the log too.
+    fn say_crowded(&self) {
+        let mut said = unpoisoned(self.said.lock());
+        if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            *said = Some(Instant::now());
+            warn!(
+                "more tokens that were not good lately are being looked up than there are turns for; some callers get 503"
+            );
+        }
+    }
+
     fn remember(&self, hash: Hash, grant: &Grant, until: Instant) {
         let mut remembered = unpoisoned(self.remembered.lock());
         if remembered.len() >= MOST_REMEMBERED {
-            let now = Instant::now();
-            remembered.retain(|_, (_, until)| now < *until);
+            remembered.retain(|_, (_, until)| until.elapsed() < GOOD_A_MOMENT_AGO);
         }
         if remembered.len() < MOST_REMEMBERED {
             remembered.insert(hash, (grant.clone(), until));

@@ -12,7 +12,7 @@ use super::caller::{LONGEST_ISSUER, LONGEST_SUBJECT, principal_of_subject, princ
 use super::scope::Scopes;
 use crate::postgres::{Database, DatabaseError};
 
-pub use self::book::{Grant, TokenBook};
+pub use self::book::{Grant, LookUpError, TokenBook};
 
 /// What every token begins with, so that people and secret scanners know one when they see it.
 pub const PREFIX: &str = "ticketledger_";

@@ -1,5 +1,6 @@
 //! The issuer's keys: fetched, kept through its outages, and fetched again when a token names one that is not known.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const REFRESH_EVERY: Duration = Duration::from_secs(600);
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// An outage of the issuer is survived for so long: past that nobody can tell whether a key was withdrawn.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// A token that names an unknown key makes this replica ask the issuer so often at most, however many such tokens come.
+/// Tokens that name an unknown key make this replica ask the issuer so often at most, and so do those that were signed with another
+/// key than they name, however many come: each kind for itself, so that forgeries do not keep a rotation from being seen.
 const ASK_PAUSE: Duration = Duration::from_secs(10);
 /// Longest wait of a call for the issuer.
 const ASK_LIMIT: Duration = Duration::from_secs(8);
@@ -51,6 +53,13 @@ pub enum Missing {
     Unreachable,
 }
 
+/// Why the issuer is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reason {
+    UnknownName,
+    OtherSignature,
+}
+
 /// The keys of one issuer.
 pub struct Keys {
     store: Arc<Store>,
@@ -75,14 +84,27 @@ struct Store {
 struct Known {
     keys: Arc<[Key]>,
     fetched: Option<Instant>,
-    /// When a token last made this replica ask.
-    asked: Option<Instant>,
+    /// When a token last made this replica ask, for each reason.
+    asked: HashMap<Reason, Instant>,
     out_of_reach: bool,
+}
+
+/// A key, and as of when it is the issuer's.
+pub struct Found {
+    /// What verifies a signature.
+    pub key: DecodingKey,
+    fetched: Instant,
 }
 
 struct Key {
     jwk: Jwk,
     decoding: DecodingKey,
+}
+
+impl Key {
+    fn name(&self) -> Option<&str> {
+        self.jwk.common.key_id.as_deref()
+    }
 }
 
 impl Keys {
@@ -114,19 +136,34 @@ impl Keys {
     ///
     /// # Errors
     /// There is none, or nobody knows.
-    pub async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, Missing> {
-        if let Some(key) = self.store.look(kid, algorithm) {
+    pub async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Found, Missing> {
+        let known = || self.store.look(kid, algorithm);
+        if let Some(key) = known() {
             return Ok(key);
         }
-        let asked = timeout(ASK_LIMIT, self.ask(kid, algorithm)).await;
-        let known = self.store.look(kid, algorithm);
-        known.ok_or_else(|| asked.map_or(Missing::Unreachable, |()| self.store.missing()))
+        let asked = timeout(ASK_LIMIT, self.ask(Reason::UnknownName, || known().is_some())).await;
+        known().ok_or_else(|| asked.map_or(Missing::Unreachable, |()| self.store.missing()))
     }
 
-    /// Asks the issuer for a key that is not known, or waits for whoever asks already.
-    async fn ask(&self, kid: Option<&str>, algorithm: Algorithm) {
+    /// The key in the place of one that a token was not signed with: an issuer may have another one by now under the same name.
+    /// `None` when it has not, or cannot be asked now.
+    pub async fn find_newer(&self, old: &Found, kid: Option<&str>, algorithm: Algorithm) -> Option<Found> {
+        let newer = || {
+            let found = self.store.look(kid, algorithm);
+            found.filter(|found| found.fetched > old.fetched)
+        };
+        if newer().is_none() {
+            timeout(ASK_LIMIT, self.ask(Reason::OtherSignature, || newer().is_some()))
+                .await
+                .ok()?;
+        }
+        newer()
+    }
+
+    /// Asks the issuer for its keys, or waits for whoever asks already and looks whether they are `enough`.
+    async fn ask(&self, reason: Reason, enough: impl Fn() -> bool) {
         let turn = Arc::clone(&self.store.asking).lock_owned().await;
-        if self.store.look(kid, algorithm).is_some() || !self.store.may_ask() {
+        if enough() || !self.store.may_ask(reason) {
             return;
         }
         let store = Arc::clone(&self.store);
@@ -140,31 +177,31 @@ impl Keys {
 }
 
 impl Store {
-    fn look(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+    fn look(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Found> {
         let known = unpoisoned(self.known.lock());
-        if known.fetched.is_none_or(|fetched| fetched.elapsed() > KEPT) {
-            return None;
-        }
-        let mut suitable = known.keys.iter().filter(|key| suits(&key.jwk, algorithm));
-        match kid {
-            Some(kid) => suitable.find(|key| key.jwk.common.key_id.as_deref() == Some(kid)),
-            // A token need not name its key where there is only one that it can be.
-            None => suitable.next().filter(|_| suitable.next().is_none()),
-        }
-        .map(|key| key.decoding.clone())
+        let fetched = known.fetched.filter(|fetched| fetched.elapsed() <= KEPT)?;
+        let suitable = || known.keys.iter().filter(|key| suits(&key.jwk, algorithm));
+        // Names need not be given, in a token or in the set, where there is only one key that it can be.
+        let mut nameless = suitable().filter(|key| kid.is_none() || key.name().is_none());
+        let named = suitable().find(|key| kid.is_some() && key.name() == kid);
+        let key = named.or_else(|| nameless.next().filter(|_| nameless.next().is_none()))?;
+        Some(Found {
+            key: key.decoding.clone(),
+            fetched,
+        })
     }
 
     /// Whether a token may make this replica ask the issuer now; takes note that it does.
-    fn may_ask(&self) -> bool {
+    fn may_ask(&self, reason: Reason) -> bool {
         let mut known = unpoisoned(self.known.lock());
         let pause = if known.fetched.is_some() {
             ASK_PAUSE
         } else {
             Duration::from_secs(1)
         };
-        let may = known.asked.is_none_or(|asked| asked.elapsed() >= pause);
+        let may = known.asked.get(&reason).is_none_or(|asked| asked.elapsed() >= pause);
         if may {
-            known.asked = Some(Instant::now());
+            known.asked.insert(reason, Instant::now());
         }
         may
     }
@@ -230,10 +267,23 @@ impl Store {
             None => self.discover().await?,
         };
         let document: Document = self.get(&url).await?;
-        // One key that cannot be read does not make the others useless.
-        let keys: Vec<Key> = document.keys.into_iter().take(MOST_KEYS).filter_map(read_key).collect();
+        // One key that cannot be read does not make the others useless. None at all is an answer too: an issuer that withdraws
+        // every key means it.
+        let mut keys: Vec<Key> = document.keys.into_iter().filter_map(read_key).collect();
         if keys.is_empty() {
-            return Err(format!("{url} has no key that can verify a signature"));
+            warn!(
+                url,
+                "the issuer has no key that can verify a signature; no token is good"
+            );
+        }
+        if keys.len() > MOST_KEYS {
+            warn!(
+                url,
+                keys = keys.len(),
+                MOST_KEYS,
+                "the issuer has more keys than are looked at"
+            );
+            keys.truncate(MOST_KEYS);
         }
         Ok(keys)
     }

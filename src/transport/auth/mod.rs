@@ -22,12 +22,13 @@ use self::challenge::Challenge;
 use self::oauth::{Problem, Rejected, Verifier};
 use self::seats::Seats;
 use super::body;
+use super::carried::keeping;
 use crate::config::Config;
 use crate::config::access::Auth;
 use crate::operation::caller::{ANONYMOUS, Caller};
 use crate::operation::run::Service;
 use crate::operation::scope::{Scope, Scopes};
-use crate::operation::tokens::{Grant, PREFIX, TokenBook};
+use crate::operation::tokens::{Grant, LookUpError, PREFIX, TokenBook};
 
 pub use self::address::Peer;
 pub use self::challenge::{METADATA, NeedsScope, metadata};
@@ -117,7 +118,9 @@ impl Door {
             (Some(tokens), _) if token.starts_with(PREFIX) => match tokens.find(token).await {
                 Ok(grant) => grant.ok_or(Rejected::Bad(Problem::Void)),
                 Err(error) => {
-                    warn!(%error, "a token could not be looked up");
+                    if let LookUpError::Database(error) = error {
+                        warn!(%error, "a token could not be looked up");
+                    }
                     return Err(Turned::CannotTell);
                 }
             },
@@ -181,9 +184,8 @@ pub async fn admit(State(door): State<Arc<Door>>, mut request: Request, next: Ne
                     crowded: seat.crowded,
                 });
                 let mut response = next.run(request).await;
-                drop(seat);
                 door.challenge.complete(&mut response, grant.scopes);
-                return response;
+                return keeping(response, seat);
             }
             None => Challenge::too_many(),
         },

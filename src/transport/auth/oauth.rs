@@ -129,8 +129,9 @@ impl Verifier {
         if !header.typ.as_deref().is_none_or(is_access_token) {
             return bad(Problem::Kind);
         }
-        let key = match self.keys.find(header.kid.as_deref(), header.alg).await {
-            Ok(key) => key,
+        let kid = header.kid.as_deref();
+        let found = match self.keys.find(kid, header.alg).await {
+            Ok(found) => found,
             Err(Missing::Unknown) => return bad(Problem::Key),
             Err(Missing::Unreachable) => return Err(Rejected::CannotTell),
         };
@@ -140,7 +141,14 @@ impl Verifier {
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&[&self.audience]);
-        let claims = match decode::<Claims>(token, &key, &validation) {
+        let mut decoded = decode::<Claims>(token, &found.key, &validation);
+        if let Err(error) = &decoded
+            && *error.kind() == ErrorKind::InvalidSignature
+            && let Some(newer) = self.keys.find_newer(&found, kid, header.alg).await
+        {
+            decoded = decode::<Claims>(token, &newer.key, &validation);
+        }
+        let claims = match decoded {
             Ok(token) => token.claims,
             Err(error) => return bad(problem(error.kind())),
         };

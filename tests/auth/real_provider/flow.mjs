@@ -99,7 +99,7 @@ async function refused(token, status, words) {
 
 async function first() {
     const { metadata, server, scope } = await discover();
-    assert.equal(scope, "tickets:read tickets:write");
+    assert.equal(scope, "tickets:read tickets:write entries:read entries:write");
     const token = await log_in(server, scope, metadata.resource, "anna");
     const claims = JSON.parse(Buffer.from(token.split(".")[1], "base64url"));
     console.log(`aud ${claims.aud}, scope ${claims.scope}, sub ${claims.sub}`);

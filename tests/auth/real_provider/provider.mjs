@@ -9,9 +9,12 @@ const [port, resource] = process.argv.slice(2);
 const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const key = { ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256", kid: `key-${Date.now()}` };
 
+// All that the service may ask for.
+const scopes = ["tickets:read", "tickets:write", "entries:read", "entries:write"];
+
 const provider = new Provider(`http://127.0.0.1:${port}`, {
     jwks: { keys: [key] },
-    scopes: ["openid", "offline_access", "tickets:read", "tickets:write"],
+    scopes: ["openid", "offline_access", ...scopes],
     pkce: { required: () => true },
     // Clients that are registered ask from wherever they are.
     clientBasedCORS: () => true,
@@ -23,7 +26,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
             defaultResource: () => resource,
             useGrantedResource: () => true,
             getResourceServerInfo: (_, indicator) => ({
-                scope: "tickets:read tickets:write",
+                scope: scopes.join(" "),
                 audience: indicator,
                 accessTokenFormat: "jwt",
                 accessTokenTTL: 600,

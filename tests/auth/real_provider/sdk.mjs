@@ -71,15 +71,15 @@ async function connected(keeper, work) {
 const create = (client) =>
     client.callTool({ name: "create_ticket", arguments: { request_id: "sdk", title: "By the SDK", body: "" } });
 
-const keeper = new Keeper("tickets:read tickets:write");
+const keeper = new Keeper("tickets:read tickets:write entries:read entries:write");
 const created = await connected(keeper, create);
 assert.equal(created.structuredContent.replayed, false, JSON.stringify(created));
-assert.deepEqual(keeper.asked, ["tickets:read tickets:write"]);
+assert.deepEqual(keeper.asked, ["tickets:read tickets:write entries:read entries:write"]);
 assert.equal((await connected(keeper, create)).structuredContent.replayed, true);
 assert.equal(keeper.asked.length, 1);
 
 // A token with less, and a call that needs more: the client asks for it by itself.
-const less = new Keeper("tickets:read tickets:write");
+const less = new Keeper("tickets:read tickets:write entries:read entries:write");
 less.saveTokens(undefined);
 const narrow = new Proxy(less, {
     get(target, name) {

@@ -58,7 +58,7 @@ def provider(person, keeper):
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
         token_endpoint_auth_method="none",
-        scope="tickets:read tickets:write",
+        scope="tickets:read tickets:write entries:read entries:write",
     )
     return OAuthClientProvider(
         server_url=url,
@@ -83,7 +83,7 @@ async def main():
     person, keeper = Person(), Keeper()
     assert (await create(person, keeper))["replayed"] is False
     assert (await create(person, keeper))["replayed"] is True
-    assert person.asked == ["tickets:read tickets:write"], person.asked
+    assert person.asked == ["tickets:read tickets:write entries:read entries:write"], person.asked
 
     # A token with less, and a call that needs more: the client asks for it by itself.
     person, keeper = Person(), Keeper()

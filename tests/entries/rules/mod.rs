@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use tokio::process::Command;
 
 use super::{Told, WAYS, Way, call, question, start};
 use crate::support::replica::Replica;
@@ -89,14 +88,8 @@ impl Ground {
 
     /// What an operator does; it must succeed.
     async fn admin(&self, arguments: &[&str]) {
-        let output = Command::new(env!("CARGO_BIN_EXE_ticket-ledger"))
-            .arg("admin")
-            .args(arguments)
-            .env("DATABASE_URL", &self.scene.url)
-            .output()
-            .await
-            .expect("it runs");
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let (status, _, said) = self.scene.admin(arguments).await;
+        assert_eq!(status, 0, "{arguments:?}: {said}");
     }
 
     async fn run(&self, sql: &'static str, id: &str) {

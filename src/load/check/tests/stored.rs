@@ -152,6 +152,18 @@ fn rule_4_a_row_that_is_another_callers_or_another_tools() {
 }
 
 #[test]
+fn rule_4_a_request_that_is_kept_as_somebody_elses() {
+    let mut case = unheard();
+    let mut other = row_of("load-1-8", "create_ticket", "released", None);
+    other.principal = "somebody".to_owned();
+    case.rows.push(other);
+    let verdict = case.judged();
+    let found =
+        |found: &super::Violation| found.request == "(all)" && found.found.contains("as of anonymous, somebody");
+    assert!(verdict.violations.iter().any(found), "{verdict:?}");
+}
+
+#[test]
 fn rule_1_a_title_that_has_more_in_it_than_was_sent() {
     changed(|case| case.effects[0].text.push_str("\nand a second line"))
         .breaks(1, "not of the call that was told done");
