@@ -40,6 +40,7 @@ mod leaving;
 mod listener;
 mod load;
 mod load_operator;
+mod load_target;
 mod locks;
 mod manifests;
 mod model;
