@@ -38,9 +38,9 @@ pub struct Answer {
 /// What find_request answered.
 #[derive(Debug)]
 pub struct Found {
-    /// The HTTP status.
+    /// The HTTP status; 0 where there was no answer.
     pub http: u16,
-    /// The request's status, an error's code, or `none`.
+    /// The request's status, an error's code, `none`, or `lost`.
     pub status: String,
     /// The stored result.
     pub result: Option<BTreeMap<String, Value>>,
@@ -53,6 +53,18 @@ pub struct Found {
 pub struct Client {
     http: reqwest::Client,
     base: String,
+}
+
+impl Found {
+    /// There was no answer.
+    pub fn lost() -> Self {
+        Self {
+            http: 0,
+            status: "lost".to_owned(),
+            result: None,
+            visible: None,
+        }
+    }
 }
 
 const MODERN: &str = "2026-07-28";

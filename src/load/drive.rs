@@ -20,35 +20,27 @@ use super::driver::Driver;
 use super::faults::{Counts, Fault, Injector};
 use super::history::{History, Record};
 use super::operator::{self, Operator};
+use super::prepare::{self, are_entries_offered};
 use super::stage::Stage;
 use super::under_way::UnderWay;
-use super::watcher::{quiesce, watch_claims};
-use super::workload::{self, SHARED_QUESTIONS, SHARED_TICKETS, Shared};
-use crate::postgres::Database;
+use super::watcher::{database_us, quiesce, watch_claims};
+use super::workload::{self, Shared};
 use crate::unpoisoned;
 
-/// What a run came to.
-pub struct Driven {
-    /// Where its history lies.
-    pub history: PathBuf,
-    /// Requests whose caller had no final answer when its patience ended.
-    pub given_up: u64,
-}
-
-/// Lets callers and faults loose.
+/// Lets callers and faults loose, and tells where the history lies.
 ///
 /// # Errors
-/// A sentence: no history could be begun, or the service does not answer.
+/// A sentence: no history could be begun, the service does not answer, or its database is not the one that was given.
 pub async fn drive(
     options: &Options,
     stage: &Arc<Stage>,
     folder: &Path,
     stop: CancellationToken,
-) -> Result<Driven, String> {
+) -> Result<PathBuf, String> {
     let (history, path) =
         History::create(folder).map_err(|error| format!("no history can be made in {}: {error}", folder.display()))?;
     let history = Arc::new(history);
-    let run = format!("load-{:x}", uuid::Uuid::new_v4().as_u128() & 0xFFFF_FFFF);
+    let run = format!("load-{:08x}", uuid::Uuid::new_v4().as_u128() & 0xFFFF_FFFF);
     // A deployment that runs already may have a balancer too.
     let repeats = stage.balancer.is_some() || options.target.is_some();
     let tries = if repeats { TRIES } else { 1 };
@@ -59,8 +51,12 @@ pub async fn drive(
     let one_at_a_time = repeats && !breaks.is_empty() && breaks.iter().all(|fault| fault.is_disruption());
     history.write(&start_record(options, stage, &run, tries, one_at_a_time).await);
     let database = operator::database(&stage.database_url)?;
-    see_that_writes_are_allowed(stage, &database).await?;
-    let shared = Arc::new(shared(&driver, options.seed, &run, has_entries).await?);
+    let prepared = tokio::select! {
+        prepared = prepare::prepare(&driver, stage, &database, options.seed, &run, has_entries) => prepared?,
+        // What has no end by now stays without one.
+        () = ended_early(&stop, &history) => return Ok(end(&history, path, stage, true).await),
+    };
+    let shared = Arc::new(prepared);
     let counts = Arc::new(Counts::default());
     let seed = options.seed;
     let injector = Injector {
@@ -87,6 +83,7 @@ pub async fn drive(
     let disturbing = tokio::spawn(async move { tokio::join!(injector.run(seed), operator.work()) });
     let watching = tokio::spawn(watch_claims(
         stage.database_url.clone(),
+        run.clone(),
         Arc::clone(&driver),
         options.lease + options.work,
     ));
@@ -96,17 +93,37 @@ pub async fn drive(
     let _ = disturbing.await;
     join(callers, interrupted).await;
     if !interrupted {
-        quiesce(&stage.database_url, options).await;
+        quiesce(&stage.database_url, &run, options).await;
     }
     let _ = watching.await;
+    Ok(end(&history, path, stage, interrupted).await)
+}
+
+/// Until the run was told to stop, or its history is worth nothing any more.
+async fn ended_early(stop: &CancellationToken, history: &History) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = history.broken().cancelled() => {}
+    }
+}
+
+/// Writes the last line.
+async fn end(history: &History, path: PathBuf, stage: &Stage, interrupted: bool) -> PathBuf {
+    let database_us = alone_since(stage).await;
     history.write(&Record::End {
         at_us: history.now_us(),
         interrupted,
+        database_us,
     });
-    Ok(Driven {
-        history: path,
-        given_up: driver.given_up.load(Ordering::Relaxed),
-    })
+    path
+}
+
+/// The database's clock, where nobody but this run has to do with the database.
+async fn alone_since(stage: &Stage) -> Option<i64> {
+    match &stage.cluster {
+        Some(_) => database_us(&stage.database_url).await,
+        None => None,
+    }
 }
 
 fn driver(options: &Options, stage: &Stage, history: &Arc<History>, tries: u64) -> Result<Driver, String> {
@@ -121,7 +138,6 @@ fn driver(options: &Options, stage: &Stage, history: &Arc<History>, tries: u64) 
         visible: AtomicU64::new(0),
         entries: Mutex::new(VecDeque::new()),
         has_sources: !stage.replicas.is_empty(),
-        given_up: AtomicU64::new(0),
         stopping: AtomicBool::new(false),
         last_patience: options.lease * 4 + options.work + options.wait + Duration::from_secs(5),
     })
@@ -171,6 +187,7 @@ async fn start_record(options: &Options, stage: &Stage, run: &str, tries: u64, o
         one_at_a_time,
         limit_per_source: options.target.is_none().then_some(options.limit_per_source),
         limit_global: options.target.is_none().then_some(options.limit_global),
+        database_us: alone_since(stage).await,
         about: stage.about(options.target.as_deref()).await,
         again: options.again.clone(),
     }
@@ -197,54 +214,6 @@ fn say_left_out(why: &str, faults: &[Fault]) {
     }
 }
 
-/// Whether there is a board to post to.
-async fn are_entries_offered(driver: &Driver) -> Result<bool, String> {
-    let Some(client) = driver.clients.first() else {
-        return Ok(false);
-    };
-    if !client.is_answered().await {
-        return Err("the service does not answer; is it running, at that address?".to_owned());
-    }
-    Ok(client.offers("/entries").await)
-}
-
-/// A run that was killed outright may have left writes stopped. On a Postgres of one's own nobody else has stopped them.
-async fn see_that_writes_are_allowed(stage: &Stage, database: &Database) -> Result<(), String> {
-    if !operator::are_writes_stopped(&stage.database_url).await {
-        return Ok(());
-    }
-    if stage.cluster.is_some() {
-        return operator::allow_writes(database).await;
-    }
-    Err(
-        "an operator has stopped writes, or an earlier load test that was killed outright. Where nobody means it, allow them          (ticket-ledger admin allow-writes, with DATABASE_URL of that database) and start again."
-            .to_owned(),
-    )
-}
-
-/// Tickets to be commented on and set, and questions to be replied to.
-async fn shared(driver: &Driver, seed: u64, run: &str, has_entries: bool) -> Result<Shared, String> {
-    let made = async |number: u64, is_question: bool, member: &str| {
-        let intent = workload::preparation(seed, run, u64::MAX - number, is_question);
-        let answer = driver.carry_out(&intent).await;
-        answer.and_then(|answer| answer.result?.get(member)?.as_str().map(str::to_owned))
-    };
-    let mut shared = Shared::default();
-    for number in 0..SHARED_TICKETS {
-        let ticket = made(number, false, "ticket_id").await;
-        shared
-            .tickets
-            .push(ticket.ok_or("the service does not create tickets; is it the one that was meant?")?);
-    }
-    let mut questions = Vec::new();
-    for number in (SHARED_TICKETS..SHARED_TICKETS + SHARED_QUESTIONS).take_while(|_| has_entries) {
-        let question = made(number, true, "id").await;
-        questions.push(question.ok_or("the service does not post questions, though it offers to")?);
-    }
-    shared.questions = Mutex::new(questions);
-    Ok(shared)
-}
-
 /// Waits until there were enough calls, time and faults; true when it was interrupted.
 async fn until_enough(
     options: &Options,
@@ -261,7 +230,7 @@ async fn until_enough(
     let interrupted = loop {
         tokio::select! {
             () = sleep(Duration::from_millis(200)) => {}
-            () = stop.cancelled() => break true,
+            () = ended_early(stop, &driver.history) => break true,
         }
         let calls = driver.calls.begun();
         let counts = unpoisoned(counts.lock()).clone();

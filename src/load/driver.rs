@@ -44,8 +44,6 @@ pub struct Driver {
     pub entries: Mutex<VecDeque<String>>,
     /// Whether calls say for whom they are sent; only the load test's own replicas believe it.
     pub has_sources: bool,
-    /// Requests that had no final answer when their caller's patience ended.
-    pub given_up: AtomicU64,
     /// Set when the run is to end: no new intents, and `last_patience` for those that are under way.
     pub stopping: AtomicBool,
     /// How long an abandoned claim may take, and a call that waits for it.
@@ -106,7 +104,12 @@ impl Driver {
                 return None;
             }
         }
-        self.until_final(intent).await
+        let answer = self.until_final(intent).await;
+        if intent.manner == Manner::Model {
+            // To be sure, before it reports.
+            self.find(&intent.request).await;
+        }
+        answer
     }
 
     /// Repeats the same call until its answer is final.
@@ -128,7 +131,10 @@ impl Driver {
                 ending.get_or_insert_with(Instant::now);
             }
             if began.elapsed() > PATIENCE || ending.is_some_and(|since| since.elapsed() > self.last_patience) {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
+                self.history.write(&Record::GaveUp {
+                    at_us: self.history.now_us(),
+                    request: intent.request.clone(),
+                });
                 return None;
             }
             sleep(pause).await;
@@ -226,23 +232,22 @@ impl Driver {
         let Some(client) = self.clients.get(request.len() % self.clients.len().max(1)) else {
             return;
         };
-        if let Some(found) = client.find(request).await {
-            let Found {
-                http,
-                status,
-                result,
-                visible,
-            } = found;
-            self.history.write(&Record::Found {
-                at_us: self.history.now_us(),
-                asked_us,
-                request: request.to_owned(),
-                http,
-                status,
-                result,
-                visible,
-            });
-        }
+        let found = client.find(request).await;
+        let Found {
+            http,
+            status,
+            result,
+            visible,
+        } = found.unwrap_or_else(Found::lost);
+        self.history.write(&Record::Found {
+            at_us: self.history.now_us(),
+            asked_us,
+            request: request.to_owned(),
+            http,
+            status,
+            result,
+            visible,
+        });
     }
 }
 
@@ -264,7 +269,9 @@ impl Calls<'_> {
 /// Whether a caller has nothing more to wait for. An operator's stop is over soon; an hour is not.
 fn is_final(answer: &Answer) -> bool {
     match answer.outcome.as_str() {
-        "in_progress" | "unavailable" | "none" | "writes_disabled" => false,
+        "in_progress" | "unavailable" | "writes_disabled" => false,
+        // A balancer's page goes away; another web server's stays.
+        "none" => !matches!(answer.status, 502 | 503),
         "rate_limited" => answer.retry_after > LONGEST_LIMIT,
         _ => true,
     }

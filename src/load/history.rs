@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,6 +58,10 @@ pub enum Record {
         /// How many writes may be saved in an hour by all; the same.
         #[serde(default)]
         limit_global: Option<u32>,
+        /// Where nobody but the run has to do with the database: the time by the database's clock, in microseconds since 1970,
+        /// before its first call.
+        #[serde(default)]
+        database_us: Option<i64>,
         /// What was tested, for people: versions, replicas, balancer, Postgres.
         about: String,
         /// The command that makes the same workload and the same faults again.
@@ -120,15 +125,17 @@ pub enum Record {
         #[serde(default)]
         asked_us: u64,
         request: String,
-        /// Of HTTP.
+        /// Of HTTP; 0 where there was no answer.
         http: u16,
-        /// The request's, an error's code, or `none`.
+        /// The request's, an error's code, `none`, or `lost`.
         status: String,
         result: Option<BTreeMap<String, Value>>,
         /// Whether what was made can be read, where that is said.
         #[serde(default)]
         visible: Option<bool>,
     },
+    /// A caller's patience ended without a final answer.
+    GaveUp { at_us: u64, request: String },
     /// An operator's act was begun, or has ended.
     Acted {
         at_us: u64,
@@ -159,7 +166,13 @@ pub enum Record {
     /// longer than a lease and its work is noted.
     Held { at_us: u64, request: String, held_ms: u64 },
     /// The last line of a run that came to its end.
-    End { at_us: u64, interrupted: bool },
+    End {
+        at_us: u64,
+        interrupted: bool,
+        /// As in the first line, after all that was under way had ended.
+        #[serde(default)]
+        database_us: Option<i64>,
+    },
 }
 
 /// Writes a history.
@@ -167,6 +180,7 @@ pub struct History {
     began: Instant,
     /// Unbuffered: what happened is in the file, however this process ends.
     file: Mutex<File>,
+    broken: CancellationToken,
 }
 
 impl History {
@@ -187,6 +201,7 @@ impl History {
                     let history = Self {
                         began: Instant::now(),
                         file: Mutex::new(file),
+                        broken: CancellationToken::new(),
                     };
                     return Ok((history, path));
                 }
@@ -202,13 +217,22 @@ impl History {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Writes a line. A line that cannot be written ends the run's worth as evidence, so it is said on standard error.
+    /// Cancelled when a line could not be written: what happens from then on is no evidence.
+    pub fn broken(&self) -> &CancellationToken {
+        &self.broken
+    }
+
+    /// Writes a line. The first that cannot be written is said on standard error, and the run is to end.
     pub fn write(&self, record: &Record) {
         let mut line = serde_json::to_vec(record).unwrap_or_default();
         line.push(b'\n');
         let mut file = crate::unpoisoned(self.file.lock());
+        if self.broken.is_cancelled() {
+            return;
+        }
         if let Err(error) = file.write_all(&line) {
-            eprintln!("ticket-ledger: the history cannot be written: {error}");
+            eprintln!("ticket-ledger: the history cannot be written, so the run ends: {error}");
+            self.broken.cancel();
         }
     }
 }

@@ -13,6 +13,7 @@ mod fleet;
 mod history;
 mod operator;
 mod page;
+mod prepare;
 mod proxy;
 mod reaper;
 mod report;
@@ -29,9 +30,10 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 
-use self::check::{Checker, Tables};
+use self::check::{Checker, Tables, Window};
 use self::history::Record;
 use self::stage::{Plan, Stage, Visited};
+use self::workload::names_of;
 
 pub use self::address::with_password_as;
 pub use self::balancer::Kind as Balancer;
@@ -128,7 +130,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<Judged, St
     .await?;
     let stage = Arc::new(stage);
     let judged = match drive::drive(&options, &stage, &folder, stop).await {
-        Ok(driven) => judge(&driven.history, &stage.database_url, driven.given_up).await,
+        Ok(history) => judge(&history, &stage.database_url).await,
         Err(reason) => Err(reason),
     };
     match Arc::try_unwrap(stage) {
@@ -167,7 +169,7 @@ pub async fn check(path: &Path, database_url: Option<String>) -> Result<Judged, 
 
 /// Judges a history with a database that somebody named or left: it must be the one of that run.
 async fn judge_with(path: &Path, database_url: &str) -> Result<Judged, String> {
-    let judged = judge(path, database_url, 0).await?;
+    let judged = judge(path, database_url).await?;
     if judged.summary.verdict.outcome() != Outcome::Nothing && judged.summary.verdict.rows == 0 {
         return Err(format!(
             "the database holds nothing of this run. Is it the right one? {} was judged with {}; name another one with \
@@ -179,7 +181,7 @@ async fn judge_with(path: &Path, database_url: &str) -> Result<Judged, String> {
     Ok(judged)
 }
 
-async fn judge(path: &Path, database_url: &str, given_up: u64) -> Result<Judged, String> {
+async fn judge(path: &Path, database_url: &str) -> Result<Judged, String> {
     let records = history::read(path)?;
     let run = records
         .iter()
@@ -189,21 +191,36 @@ async fn judge(path: &Path, database_url: &str, given_up: u64) -> Result<Judged,
         })
         .ok_or_else(|| format!("{} does not begin as a history does", path.display()))?;
     let unread = |error: sqlx::Error| format!("the tables cannot be read: {error}");
-    let tables = Tables::read(database_url, &run).await.map_err(unread)?;
+    let tables = Tables::read(database_url, &run, alone(&records))
+        .await
+        .map_err(unread)?;
     let takeovers = count_takeovers(database_url, &run).await.map_err(unread)?;
     let verdict = Checker::new(&records, &tables).judge();
     let history = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Ok(Judged {
-        summary: Summary::of(&records, verdict, takeovers, given_up, history),
+        summary: Summary::of(&records, verdict, takeovers, history),
         records,
     })
+}
+
+/// The time in which nobody but the run had to do with its database.
+fn alone(records: &[Record]) -> Option<Window> {
+    let (mut begun, mut ended) = (None, None);
+    for record in records {
+        match record {
+            Record::Start { database_us, .. } => begun = *database_us,
+            Record::End { database_us, .. } => ended = *database_us,
+            _ => {}
+        }
+    }
+    begun.zip(ended)
 }
 
 async fn count_takeovers(database_url: &str, run: &str) -> Result<i64, sqlx::Error> {
     let mut connection = PgConnection::connect(database_url).await?;
     let takeovers =
         sqlx::query_scalar("select coalesce(sum(lapses), 0)::bigint from requests where starts_with(request_id, $1)")
-            .bind(run)
+            .bind(names_of(run))
             .fetch_one(&mut connection)
             .await?;
     connection.close().await?;

@@ -58,6 +58,7 @@ pub fn html(records: &[Record], summary: &Summary) -> String {
             Outcome::Held => "No violation.".to_owned(),
             Outcome::Broken => format!("{}.", counted(summary.verdict.violations.len() as u64, "violation")),
             Outcome::Incomplete => "No violation so far, and the run did not come to its end.".to_owned(),
+            Outcome::Unsettled => format!("{}.", summary.verdict.unsettled()),
             Outcome::Nothing => "Nothing to judge: no call was answered.".to_owned(),
         }
     );

@@ -1,14 +1,15 @@
 //! What a load test starts: Postgres, a proxy before it for each replica, the replicas, a balancer.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 
-use super::address::with_password_as;
+use super::address::{asks_for_encryption, through, upstream_of, with_password_as};
 use super::balancer::{Balancer, Kind};
 use super::fleet::Replica;
-use super::proxy::{Proxy, Upstream};
+use super::proxy::Proxy;
 use super::reaper::Reaper;
 use crate::cluster::{Options, PrivateCluster, StopMode};
 
@@ -103,13 +104,18 @@ impl Stage {
         crate::postgres::migrate(&self.database_url, Duration::from_secs(10))
             .await
             .map_err(|error| error.to_string())?;
+        if asks_for_encryption(&self.database_url) {
+            eprintln!(
+                "ticket-ledger: the replicas reach Postgres through proxies of the load test, without encryption: sslmode counts only for the \
+                 load test's own connections."
+            );
+        }
         let settings = settings(plan);
         for number in 1..=plan.replicas {
-            let (upstream, behind) = upstream_of(&self.database_url)?;
-            let proxy = Proxy::start(upstream)
+            let proxy = Proxy::start(upstream_of(&self.database_url)?)
                 .await
                 .map_err(|error| format!("no port is free: {error}"))?;
-            let url = behind.replace("PORT", &proxy.port.to_string());
+            let url = through(&self.database_url, proxy.port)?;
             let replica = Replica::new(number, &plan.folder, url, &settings, &self.reaper)
                 .map_err(|error| format!("no port is free: {error}"))?;
             self.proxies.push(proxy);
@@ -225,6 +231,8 @@ pub struct Visited {
     cluster: PrivateCluster,
     /// None where it ran before: then it is left running, however this process ends.
     reaper: Option<Reaper>,
+    /// Held until it is left: the next visitor must not find it stopping.
+    _turn: File,
 }
 
 impl Visited {
@@ -241,6 +249,7 @@ impl Visited {
                 cluster_of(folder).display()
             ));
         }
+        let turn = take_turn(folder).await?;
         let cluster = PrivateCluster::start(&cluster_of(folder), &Options::default())
             .await
             .map_err(|error| error.to_string())?;
@@ -249,7 +258,11 @@ impl Visited {
         } else {
             Some(Reaper::start(Some(&data), None)?)
         };
-        Ok(Self { cluster, reaper })
+        Ok(Self {
+            cluster,
+            reaper,
+            _turn: turn,
+        })
     }
 
     /// The URL of the ledger's database.
@@ -271,6 +284,16 @@ impl Visited {
     }
 }
 
+/// Waits until nobody else visits this folder's Postgres; the file's lock ends with whoever holds it.
+async fn take_turn(folder: &Path) -> Result<File, String> {
+    let path = folder.join("check.lock");
+    let taken = tokio::task::spawn_blocking(move || {
+        let file = File::create(&path).and_then(|file| file.lock().map(|()| file));
+        file.map_err(|error| format!("{} cannot be locked: {error}", path.display()))
+    });
+    taken.await.map_err(|error| error.to_string())?
+}
+
 /// The replicas' settings, as environment variables.
 pub fn settings(plan: &Plan) -> Vec<(String, String)> {
     let ms = |span: Duration| span.as_millis().to_string();
@@ -290,20 +313,4 @@ pub fn settings(plan: &Plan) -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
-}
-
-/// Where a URL leads, and the URL by which it is reached through a proxy on PORT.
-fn upstream_of(url: &str) -> Result<(Upstream, String), String> {
-    let options = crate::postgres::connect_options(url).map_err(|error| error.to_string())?;
-    let upstream = match options.get_socket() {
-        Some(socket) => Upstream::Socket(socket.join(format!(".s.PGSQL.{}", options.get_port()))),
-        None => Upstream::Tcp(options.get_host().to_owned(), options.get_port()),
-    };
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let credentials = rest.split_once('@').map_or("postgres", |(credentials, _)| credentials);
-    let database = options.get_database().unwrap_or("postgres");
-    Ok((
-        upstream,
-        format!("postgres://{credentials}@127.0.0.1:PORT/{database}?sslmode=disable"),
-    ))
 }

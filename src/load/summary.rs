@@ -79,7 +79,7 @@ impl Quantiles {
 
 impl Summary {
     /// Adds a history up.
-    pub fn of(records: &[Record], verdict: Verdict, takeovers: i64, given_up: u64, history: PathBuf) -> Self {
+    pub fn of(records: &[Record], verdict: Verdict, takeovers: i64, history: PathBuf) -> Self {
         let mut summary = Self {
             about: String::new(),
             history,
@@ -97,7 +97,7 @@ impl Summary {
             one_at_a_time: false,
             visible: 0,
             latency_ms: Quantiles::default(),
-            given_up,
+            given_up: verdict.given_up as u64,
             refused: 0,
             outcome: verdict.outcome(),
             verdict,
@@ -242,6 +242,19 @@ impl Display for Summary {
     }
 }
 
+impl Verdict {
+    /// Why too little has been shown.
+    pub fn unsettled(&self) -> String {
+        format!(
+            "too little was settled to say anything: of {}, callers learnt what became of {}, and gave {} up without a final answer. \
+             No rule was seen broken; see that the service is well, and run it again",
+            counted(self.requests as u64, "request"),
+            self.settled,
+            self.given_up
+        )
+    }
+}
+
 /// A number of things, in the singular if it is one.
 pub fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -271,6 +284,7 @@ impl Display for Verdict {
                 }
                 Ok(())
             }
+            Outcome::Unsettled => writeln!(f, "VERDICT     {}", self.unsettled()),
             Outcome::Nothing => writeln!(f, "VERDICT     nothing to judge: no call was answered"),
             Outcome::Held | Outcome::Incomplete => {
                 let so_far = if self.complete { "" } else { " so far" };

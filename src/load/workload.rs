@@ -60,7 +60,7 @@ impl Write {
 pub enum Manner {
     /// One call, repeated only when its answer was lost, as Claude Code does: once, on a new connection.
     Plain,
-    /// After a lost answer: find_request, then the same call, as a model is told to.
+    /// After a lost answer: find_request, then the same call, as a model is told to; and find_request once more when it is done.
     Model,
     /// The same call again and again, whatever the answer.
     Careless { times: u32 },
@@ -115,6 +115,11 @@ impl Shared {
     }
 }
 
+/// What every request_id of a run begins with, and no other run's.
+pub fn names_of(run: &str) -> String {
+    format!("{run}-")
+}
+
 /// The intent with this number.
 pub fn intent(seed: u64, run: &str, number: u64, shared: &Shared) -> Intent {
     // Every intent has a generator of its own, so that it does not depend on how the others went.
@@ -158,10 +163,15 @@ fn generator(seed: u64, number: u64) -> Rng {
 /// An intent that makes something for others to write to, in the plainest way.
 pub fn preparation(seed: u64, run: &str, number: u64, is_question: bool) -> Intent {
     let mut intent = intent(seed, run, number, &Shared::default());
-    if is_question {
-        let mut rng = generator(seed, number);
-        intent.write = question(&mut rng, format!("{number}q"));
-    }
+    // Counted from the other end, where no intent of the workload comes.
+    let name = format!("shared-{}", u64::MAX - number);
+    let mut rng = generator(seed, number);
+    intent.request = format!("{}{name}", names_of(run));
+    intent.write = if is_question {
+        question(&mut rng, name)
+    } else {
+        create(&mut rng, name)
+    };
     intent.manner = Manner::Plain;
     intent.ways = [Way::Modern; 8];
     intent
@@ -200,22 +210,24 @@ fn write(rng: &mut Rng, number: u64, shared: &Shared) -> Write {
     let thread = shared.question(rng.usize(..SHARED_QUESTIONS as usize));
     match (rng.u32(0..14), ticket) {
         (0..2, Some(ticket)) => comment(rng, mark, ticket),
-        (2, Some(ticket)) => {
-            let status = *["open", "in_progress", "done", "closed"]
-                .get(rng.usize(..4))
-                .unwrap_or(&"open");
-            Write {
-                tool: "set_ticket_status",
-                arguments: json!({ "ticket_id": ticket, "ticket_status": status }),
-                mark: format!("{ticket} {status}"),
-            }
-        }
+        (2, Some(ticket)) => set_status(ticket, STATUSES.get(rng.usize(..STATUSES.len())).unwrap_or(&"open")),
         (which @ 3..7, _) => match thread {
             Some(_) if which == 3 => question(rng, mark),
             Some(thread) => reply(rng, mark, &thread),
             None => create(rng, mark),
         },
         _ => create(rng, mark),
+    }
+}
+
+/// The statuses that a ticket may have.
+const STATUSES: [&str; 4] = ["open", "in_progress", "done", "closed"];
+
+fn set_status(ticket: &str, status: &str) -> Write {
+    Write {
+        tool: "set_ticket_status",
+        arguments: json!({ "ticket_id": ticket, "ticket_status": status }),
+        mark: format!("{ticket} {status}"),
     }
 }
 
@@ -239,6 +251,21 @@ fn comment(rng: &mut Rng, mark: String, ticket: &str) -> Write {
 /// Something else under the same key: other arguments, or another tool.
 fn write_other(rng: &mut Rng, number: u64, first: &Write, shared: &Shared) -> Write {
     let mark = format!("{number}b");
+    let is_same_tool = rng.bool();
+    match (first.ticket(), first.tool) {
+        (Some(ticket), "add_comment") if is_same_tool => return comment(rng, mark, &ticket),
+        (Some(ticket), "set_ticket_status") if is_same_tool => {
+            let others = STATUSES.iter().filter(|status| !first.mark.ends_with(*status));
+            let others: Vec<_> = others.collect();
+            return set_status(
+                &ticket,
+                others
+                    .get(rng.usize(..others.len().max(1)))
+                    .map_or("open", |status| **status),
+            );
+        }
+        _ => {}
+    }
     match (shared.tickets.first(), shared.question(0)) {
         (Some(ticket), _) if first.tool == "create_ticket" && rng.bool() => comment(rng, mark, ticket),
         (_, Some(thread)) if first.tool == "post_entry" && rng.bool() => reply(rng, mark, &thread),

@@ -15,14 +15,14 @@ use crate::load::{self, Judged, Outcome, Page};
 
 /// A rule was broken.
 const BROKEN: u8 = 1;
-/// Nothing can be said: it could not be run or judged, did not come to its end, or no call was answered.
+/// Nothing can be said: it could not be run or judged, did not come to its end, or too little was settled.
 const UNKNOWN: u8 = 3;
 
 const STATUSES: &str = "Exit status:
   0  the run came to its end, and no rule was broken
   1  a rule was broken
   2  arguments that make no sense
-  3  it could not be run or judged, did not come to its end, or no call was answered";
+  3  it could not be run or judged, did not come to its end, or too little was settled to say anything";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = STATUSES)]
@@ -152,7 +152,7 @@ fn tell(judged: &Judged, json: bool, page: Option<Page>) -> Result<ExitCode, Fai
     Ok(match summary.outcome {
         Outcome::Broken => ExitCode::from(BROKEN),
         Outcome::Held if untold.is_empty() => ExitCode::SUCCESS,
-        Outcome::Held | Outcome::Incomplete | Outcome::Nothing => ExitCode::from(UNKNOWN),
+        Outcome::Held | Outcome::Incomplete | Outcome::Unsettled | Outcome::Nothing => ExitCode::from(UNKNOWN),
     })
 }
 

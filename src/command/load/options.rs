@@ -8,6 +8,7 @@ use clap::{Args, Parser, ValueEnum};
 use crate::command::Failure;
 use crate::config::Config;
 use crate::load::{Balancer, Fault, Options, with_password_as};
+use crate::postgres::DatabaseError;
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -18,7 +19,8 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=50))]
     replicas: u16,
 
-    /// A postgres:// URL of a database to use in place of a private one
+    /// A postgres:// URL of a database to use in place of a private one; with a target, of the target's own. DATABASE_URL is not
+    /// looked at, because it may name a database that is in use
     #[arg(long, env = "LOAD_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
 
@@ -42,10 +44,8 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     callers: u16,
 
-    /// Which faults; `none` for none [default: all, and with a target all but an operator's acts: hide, delete, stop-writes].
-    /// Behind a balancer, kills and rolling restarts alone come one at a time: the next when no call suffers from the last any
-    /// more
-    #[arg(long, value_delimiter = ',')]
+    // What each of them is, stands in the help.
+    #[arg(long, value_delimiter = ',', help = faults_help())]
     faults: Vec<String>,
 
     /// Mean pause between two faults, in ms
@@ -56,15 +56,15 @@ pub struct RunArguments {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// The replicas' lease, in ms
+    /// The replicas' lease, in ms; with a target, what it is set to
     #[arg(long, default_value_t = 2_000)]
     lease_ms: u64,
 
-    /// The replicas' wait, in ms
+    /// The replicas' wait, in ms; with a target, what it is set to
     #[arg(long, default_value_t = 20_000)]
     wait_ms: u64,
 
-    /// How long create_ticket works, in ms; 0: it is settled in one step
+    /// How long create_ticket works, in ms; 0: it is settled in one step; with a target, what it is set to
     #[arg(long, default_value_t = 50)]
     work_ms: u64,
 
@@ -93,6 +93,7 @@ impl RunArguments {
     /// They make no sense, or the replicas would refuse them.
     pub fn into_options(self) -> Result<Options, Failure> {
         self.check_target()?;
+        self.check_database()?;
         let ms = Duration::from_millis;
         let faults = faults(&self.faults, self.target.is_some())?;
         let mut options = Options {
@@ -116,11 +117,30 @@ impl RunArguments {
             progress: true,
             again: String::new(),
         };
-        if options.target.is_none() {
-            check_settings(&options)?;
-        }
+        check_settings(&options)?;
         options.again = again(&options, self.target_is_a_test_environment);
         Ok(options)
+    }
+
+    /// Refuses a database's URL that is none, and says that DATABASE_URL counts for nothing here.
+    fn check_database(&self) -> Result<(), Failure> {
+        let Some(url) = &self.database_url else {
+            if std::env::var_os("DATABASE_URL").is_some() {
+                eprintln!(
+                    "ticket-ledger: DATABASE_URL is set and not used: a load test writes thousands of tickets, and starts a Postgres of its \
+                     own. To use a database all the same, name it with --database-url or LOAD_DATABASE_URL."
+                );
+            }
+            return Ok(());
+        };
+        match crate::postgres::connect_options(url) {
+            Ok(_) => Ok(()),
+            Err(DatabaseError::Url(why)) => Err(Failure::usage(format!(
+                "--database-url (or LOAD_DATABASE_URL) cannot be used ({why}): give a URL such as \
+                 postgres://user:password@host:5432/database."
+            ))),
+            Err(error) => Err(Failure::usage(error.to_string())),
+        }
     }
 
     fn check_target(&self) -> Result<(), Failure> {
@@ -132,6 +152,12 @@ impl RunArguments {
             }
             return Ok(());
         };
+        if !target.starts_with("http://") && !target.starts_with("https://") {
+            return Err(Failure::usage(format!(
+                "there is no command {target}, and it is no URL of a deployment. Give check, bench, or a URL such as https://example.org \
+                 with --replicas 0."
+            )));
+        }
         if self.replicas > 0 {
             return Err(Failure::usage("a target runs already: give --replicas 0 with it."));
         }
@@ -150,7 +176,20 @@ impl RunArguments {
     }
 }
 
-/// Refuses what the replicas would refuse, before anything is started.
+/// What is said of --faults.
+fn faults_help() -> String {
+    let mut help = "Which faults, such as kill,pause; `none` for none [default: all, and with a target all but an operator's acts: hide, \
+                    delete, stop-writes]. Behind a balancer, kills and rolling restarts alone come one at a time: the next when no call \
+                    suffers from the last any more. There are:"
+        .to_owned();
+    for value in Fault::value_variants().iter().filter_map(Fault::to_possible_value) {
+        let what = value.get_help().map(ToString::to_string).unwrap_or_default();
+        help.push_str(&format!("\n  {:<13} {what}", value.get_name()));
+    }
+    help
+}
+
+/// Refuses what the replicas would refuse, before anything is started; a target refuses the same.
 fn check_settings(options: &Options) -> Result<(), Failure> {
     /// A replica's settings as its command line has them.
     #[derive(Parser)]

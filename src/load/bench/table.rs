@@ -48,6 +48,8 @@ const NEVER_MEASURED: [&str; 4] = [
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub version: &'static str,
+    /// Whether it was built for debugging, and is slower than what it measures itself against.
+    pub debug_build: bool,
     /// The server's major version.
     pub postgres: u32,
     pub processors: usize,
@@ -218,6 +220,7 @@ impl Tally {
             .collect();
         Report {
             version: env!("CARGO_PKG_VERSION"),
+            debug_build: cfg!(debug_assertions),
             postgres,
             processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             seconds: options.seconds,
@@ -252,8 +255,17 @@ impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "ticket-ledger {}, PostgreSQL {}, {} processors; {} rounds of {} s\n",
-            self.version, self.postgres, self.processors, self.rounds, self.seconds
+            "ticket-ledger {}{}, PostgreSQL {}, {} processors; {} rounds of {} s\n",
+            self.version,
+            if self.debug_build {
+                " (debug build: measure a release build)"
+            } else {
+                ""
+            },
+            self.postgres,
+            self.processors,
+            self.rounds,
+            self.seconds
         )?;
         writeln!(
             f,

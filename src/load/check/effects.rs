@@ -16,6 +16,16 @@ impl Sent {
     }
 }
 
+/// A result as find_request tells it: alone, without what an answer puts around it.
+fn bare(result: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let mut bare = result.clone();
+    bare.remove("answered_at");
+    bare.remove("possible_duplicate_of");
+    // Rule 9's.
+    bare.remove("visible");
+    bare
+}
+
 impl Checker<'_> {
     /// Rule 1.
     pub(super) fn effects_of(&mut self, request: &str, told: &Told) {
@@ -84,15 +94,6 @@ impl Checker<'_> {
         if fresh > 1 {
             self.broken(2, request, format!("{fresh} answers with replayed: false"));
         }
-        let bare = |result: &BTreeMap<String, Value>| {
-            // find_request tells the result alone, without what an answer puts around it.
-            let mut bare = result.clone();
-            bare.remove("answered_at");
-            bare.remove("possible_duplicate_of");
-            // Rule 9's.
-            bare.remove("visible");
-            bare
-        };
         let moments: BTreeSet<_> = told
             .done
             .iter()
@@ -152,9 +153,9 @@ impl Checker<'_> {
 
     /// Rule 4, from what was told to the ledger.
     pub(super) fn ledger_of(&mut self, request: &str, told: &Told) {
-        let Some(Done { result, .. }) = told.done.first() else {
+        if told.done.is_empty() {
             return;
-        };
+        }
         let tables = self.tables;
         let Some(row) = tables.rows.get(request) else {
             self.broken(4, request, "a result was told, and the ledger has no row");
@@ -165,15 +166,22 @@ impl Checker<'_> {
             .as_deref()
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
+        let told_at = |done: &Done| {
+            done.result
+                .get("answered_at")
+                .is_some_and(|at| at.as_str() != row.answered_at.as_deref())
+        };
         if row.status != "done" {
             self.broken(
                 4,
                 request,
                 format!("a result was told, and the ledger says {}", row.status),
             );
-        } else if row.result.is_none() && tables.deletions.contains_key(request) {
-            // Scrubbed.
-        } else if stored.iter().any(|(name, value)| result.get(name) != Some(value)) {
+        } else if told.done.iter().any(told_at) {
+            self.broken(4, request, "the answered_at told is not when the ledger settled it");
+        } else if row.result.is_none() && (tables.deletions.contains_key(request) || row.may_be_retired()) {
+            // Scrubbed, or dropped for its age.
+        } else if told.done.iter().any(|done| bare(&done.result) != stored) {
             self.broken(4, request, "the result told is not the one in the ledger");
         }
     }
@@ -183,10 +191,11 @@ impl Checker<'_> {
     pub(super) fn orphans(&mut self) {
         let tables = self.tables;
         for (request, effects) in &tables.effects {
-            let row = tables.rows.get(request);
-            let told = row
-                .filter(|row| row.status == "done")
-                .and_then(|row| row.result.as_deref());
+            let row = tables.rows.get(request).filter(|row| row.status == "done");
+            if row.is_some_and(|row| row.result.is_none() && row.may_be_retired()) {
+                continue;
+            }
+            let told = row.and_then(|row| row.result.as_deref());
             for effect in effects {
                 match told {
                     None => self.broken(4, request, format!("{} belongs to no request that is done", effect.id)),

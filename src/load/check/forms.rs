@@ -128,6 +128,7 @@ pub(super) fn wrong_with_found(
         "deleted" => posts && http == 410 && !has_result,
         "unavailable" => matches!(http, 502 | 503),
         "none" => balanced && matches!(http, 502 | 503),
+        "lost" => http == 0,
         _ => false,
     };
     (!right).then(|| {

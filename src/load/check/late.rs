@@ -8,7 +8,7 @@ use super::{Checker, SLACK_US};
 use crate::load::history::Record;
 
 /// How long a waiter may wait after somebody was told done: a notification takes no time, the poll behind it 2 s.
-const JOIN_US: u64 = 2_000_000 + 2 * SLACK_US;
+pub(super) const JOIN_US: u64 = 2_000_000 + 2 * SLACK_US;
 
 /// When something other than a replica's death was wrong, in microseconds.
 pub(super) struct Disturbances(Vec<(u64, u64)>);
@@ -114,7 +114,7 @@ impl Checker<'_> {
                     request: Some(request),
                 } => {
                     let found = format!("its claim had lapsed for {lapsed_ms} ms and was not taken over");
-                    (*at_us, request, lapsed_ms * 1_000, found)
+                    (*at_us, request, lapsed_ms.saturating_mul(1_000), found)
                 }
                 Record::Held {
                     at_us,
@@ -122,11 +122,16 @@ impl Checker<'_> {
                     request,
                 } => {
                     let found = format!("one attempt held its claim for {held_ms} ms without an end");
-                    (*at_us, request, (held_ms * 1_000).saturating_sub(self.work_us), found)
+                    (
+                        *at_us,
+                        request,
+                        held_ms.saturating_mul(1_000).saturating_sub(self.work_us),
+                        found,
+                    )
                 }
                 _ => continue,
             };
-            let late = over_us > 2 * self.lease_us + SLACK_US;
+            let late = over_us > (2 * self.lease_us).saturating_add(SLACK_US);
             let began_us = at_us.saturating_sub(over_us);
             if late && !disturbed.touch(began_us, at_us, quiet_us) && reported.insert(request.as_str()) {
                 self.broken(5, request, found);

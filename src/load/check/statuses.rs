@@ -13,6 +13,7 @@ use super::Checker;
 
 /// What a request that is done says of the ticket that it set.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Step {
     ticket_id: String,
     ticket_status: String,
@@ -29,6 +30,10 @@ impl Checker<'_> {
         for (request, row) in &tables.rows {
             if row.operation != "set_ticket_status" || row.status != "done" {
                 continue;
+            }
+            // Without all the steps there is no way to be found.
+            if row.result.is_none() && row.may_be_retired() {
+                return;
             }
             let told = row.result.as_deref().map(serde_json::from_str::<Step>);
             match told {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Checker;
 use super::acts::Acts;
+use super::late::Disturbances;
 use crate::load::history::{Entry, Record};
 
 /// What a call asked for.
@@ -120,6 +121,15 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Whether a caller learnt what became of it. A limit's word counts where the limit is known.
+    pub fn is_settled(&self, knows_limits: bool) -> bool {
+        self.calls.iter().any(|heard| match heard.outcome.as_str() {
+            "done" | "deleted" | "failed" | "not_found" => true,
+            "rate_limited" => knows_limits,
+            _ => false,
+        })
+    }
+
     /// The earliest moment at which what this caller was told of was saved: whoever is told of it afresh has saved it, and
     /// before the first call nobody has.
     pub fn saved_since(&self, heard: &Heard) -> u64 {
@@ -191,13 +201,15 @@ impl Checker<'_> {
                     };
                     self.answered(call, *at_us, &answer, told.entry(call.request.clone()).or_default());
                 }
-                Record::Lost { call, at_us, .. } => {
+                Record::Lost { call, at_us, why, .. } => {
                     if let Some(call) = self.ends(&mut calls, *call, *at_us) {
+                        self.too_late(&call.request, call.at_us, *at_us, &format!("had no answer ({why})"));
                         let heard = call.heard(*at_us, "lost");
                         told.entry(call.request.clone()).or_default().calls.push(heard);
                     }
                 }
                 Record::Found { .. } => self.found(record, &mut told),
+                Record::GaveUp { .. } => self.verdict.given_up += 1,
                 Record::End { interrupted, .. } => self.verdict.complete = !interrupted,
                 _ => {}
             }
@@ -275,15 +287,8 @@ impl Checker<'_> {
 
     fn answered(&mut self, call: &Call, at_us: u64, answer: &Answer<'_>, told: &mut Told) {
         self.verdict.answered += 1;
-        let took_us = at_us.saturating_sub(call.at_us);
-        if took_us > self.limit_us {
-            let found = format!(
-                "a call was answered with {} after {} ms",
-                answer.outcome,
-                took_us / 1_000
-            );
-            self.broken(5, &call.request, found);
-        }
+        let what = format!("was answered with {}", answer.outcome);
+        self.too_late(&call.request, call.at_us, at_us, &what);
         if let Some(wrong) = answer.what_is_wrong(&call.sent, self.balanced) {
             self.broken(7, &call.request, wrong);
         }
@@ -307,6 +312,19 @@ impl Checker<'_> {
         }
     }
 
+    /// Rule 5 for a call that ended past its limit, however it ended. Without a balancer that asks another one, a replica that was made
+    /// to stand still does not answer.
+    fn too_late(&mut self, request: &str, sent_us: u64, ended_us: u64, what: &str) {
+        let took_us = ended_us.saturating_sub(sent_us);
+        if took_us <= self.limit_us {
+            return;
+        }
+        let paused = Disturbances::of(self.records, |fault| fault == "pause");
+        if self.balanced || !paused.touch(sent_us, ended_us, 0) {
+            self.broken(5, request, format!("a call {what} after {} ms", took_us / 1_000));
+        }
+    }
+
     fn found(&mut self, record: &Record, told: &mut BTreeMap<String, Told>) {
         let Record::Found {
             at_us,
@@ -320,6 +338,12 @@ impl Checker<'_> {
         else {
             return;
         };
+        self.too_late(
+            request,
+            *asked_us,
+            *at_us,
+            &format!("to find_request ended with {status}"),
+        );
         let told = told.entry(request.clone()).or_default();
         let posts = told.sent.iter().any(|sent| sent.tool == "post_entry");
         if let Some(wrong) = super::forms::wrong_with_found(*http, status, result.is_some(), posts, self.balanced) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::tables::{Deletion, Effect, Row};
-use super::{BODY, Case, REQUEST, SECOND, object};
+use super::super::tables::{Deletion, Effect};
+use super::{AT, BODY, Case, PRINCIPAL, REQUEST, SECOND, object, row_of};
 use crate::load::history::{Entry, Record};
 
 const QUESTION: &str = "E-Q";
@@ -24,10 +24,9 @@ pub(super) fn entry() -> Entry {
 /// What post_entry answers.
 fn posted(id: &str) -> Value {
     let url = format!("http://127.0.0.1:8000/api/v1/threads/{QUESTION}");
-    let at = "2026-01-01T00:00:00.000Z";
     json!({
         "id": id, "type": "reply", "parent_id": QUESTION, "url": url, "bookmark_url": format!("{url}/replies/{id}"),
-        "saved_via": "http", "created_at": at, "answered_at": at,
+        "saved_via": "http", "created_at": AT, "answered_at": AT,
     })
 }
 
@@ -96,20 +95,14 @@ impl Case {
 
     /// The row of the ledger and the entry.
     fn saved(mut self, id: &str) -> Self {
-        self.rows.push(Row {
-            request_id: REQUEST.to_owned(),
-            operation: "post_entry".to_owned(),
-            status: "done".to_owned(),
-            result: Some(posted(id).to_string()).map(|text| {
-                let mut stored = object(serde_json::from_str(&text).expect("JSON"));
-                stored.remove("answered_at");
-                json!(stored).to_string()
-            }),
-            settled_ms: None,
-        });
+        self.rows
+            .push(row_of(REQUEST, "post_entry", "done", Some(&object(posted(id)))));
         self.effects.push(Effect {
             request_id: REQUEST.to_owned(),
+            principal: PRINCIPAL.to_owned(),
             id: id.to_owned(),
+            created_at: AT.to_owned(),
+            saved_via: Some("http".to_owned()),
             text: "load 7a".to_owned(),
             body_sha256: BODY.to_owned(),
             ticket: None,
@@ -251,6 +244,7 @@ fn rule_2_the_way_by_which_it_was_first_saved_is_one_and_true() {
         let mut stored: Value = serde_json::from_str(case.rows[0].result.as_ref().expect("one")).expect("JSON");
         stored["saved_via"] = json!(via);
         case.rows[0].result = Some(stored.to_string());
+        case.effects[0].saved_via = Some(via.to_owned());
         case
     };
     first_by_mcp("mcp").breaks_nothing();

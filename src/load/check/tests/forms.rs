@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Case, Ending, Outcome, REQUEST, SECOND, result};
+use super::{AT, Case, Ending, Outcome, REQUEST, SECOND, result};
 use crate::load::history::Record;
 
-/// A sound history with one more call, over this way, that is answered like this.
+/// A call, over this way, that is answered like this.
 fn answered(way: &'static str, status: u16, outcome: &'static str) -> Case {
-    let mut case = Case::sound().balanced().with_limits(0, 9);
+    let mut case = Case::new().balanced().with_limits(0, 9);
+    if outcome == "failed" {
+        case = case.row("failed", None);
+        case.rows[0].lapses = 5;
+    }
     case = case.call("7a", 3 * SECOND, move |call| call.answered(status, outcome));
     let sent = case.records.len() - 2;
     if let Record::Invoked { way: by, .. } = &mut case.records[sent] {
@@ -50,8 +54,8 @@ fn rule_1_an_effect_with_another_body_than_was_sent() {
 fn rule_1_a_comment_under_another_ticket_than_it_was_sent_for() {
     let comment = |under: &str| {
         let mut case = Case::new().row("done", Some("T-1")).effect("C-1", "7a");
-        case.rows[0].operation = "add_comment".to_owned();
-        case.rows[0].result = Some(json!({ "comment_id": "C-1", "ticket_id": "T-1" }).to_string());
+        let told = json!({ "comment_id": "C-1", "ticket_id": under, "created_at": AT });
+        case.rows[0] = super::row_of(REQUEST, "add_comment", "done", Some(&super::object(told)));
         case.effects[0].ticket = Some(under.to_owned());
         case.effects[0].status = None;
         case = case.call("7a", SECOND, |call| {
@@ -181,7 +185,6 @@ fn rule_7_a_done_that_is_not_whole_or_not_of_what_was_sent() {
     with_member("created_at", None).breaks(7, "done without created_at");
     with_member("title", Some(json!(7))).breaks(7, "done without title");
     with_member("surprise", Some(json!(true))).breaks(7, "surprise, which create_ticket does not have");
-    with_member("possible_duplicate_of", Some(json!({ "request_id": "x" }))).breaks_nothing();
     with_member("title", Some(json!("load 8a"))).breaks(7, "done for other arguments");
     with_member("ticket_status", Some(json!("closed"))).breaks(7, "done for other arguments");
     changed(|record| {
@@ -213,7 +216,8 @@ fn rule_7_answers_of_find_request() {
     let found = |http, status: &str, result| {
         Case::sound().balanced().record(Record::Found {
             at_us: 3 * SECOND,
-            asked_us: 3 * SECOND - 1,
+            // Nobody had been told done yet.
+            asked_us: SECOND / 2,
             request: REQUEST.to_owned(),
             http,
             status: status.to_owned(),
@@ -242,4 +246,33 @@ fn a_history_in_which_no_call_was_answered_shows_nothing() {
     assert_eq!(verdict.outcome(), Outcome::Broken, "{verdict:?}");
     let verdict = Case::sound().judged();
     assert_eq!(verdict.outcome(), Outcome::Held, "{verdict:?}");
+}
+
+#[test]
+fn a_history_in_which_little_was_settled_shows_little() {
+    // One request is done; of the others callers hear only that the service is not there, or that they are to wait.
+    let unsettled = |others: u64, outcome: &'static str| {
+        let mut case = Case::sound();
+        for number in 0..others {
+            case = case.call("9a", 3 * SECOND, move |call| call.told(outcome));
+            let sent = case.records.len() - 2;
+            if let Record::Invoked { request, .. } = &mut case.records[sent] {
+                *request = format!("load-1-{}", 20 + number);
+            }
+        }
+        case
+    };
+    for outcome in ["unavailable", "in_progress"] {
+        assert_eq!(unsettled(1, outcome).judged().outcome(), Outcome::Held);
+        let verdict = unsettled(3, outcome).judged();
+        assert_eq!(verdict.outcome(), Outcome::Unsettled, "{verdict:?}");
+        assert_eq!((verdict.requests, verdict.settled), (4, 1));
+        assert_eq!(unsettled(3, outcome).judged_so_far().outcome(), Outcome::Incomplete);
+    }
+    let gave_up = Record::GaveUp {
+        at_us: 50 * SECOND,
+        request: REQUEST.to_owned(),
+    };
+    let verdict = Case::sound().record(gave_up).judged();
+    assert_eq!(verdict.outcome(), Outcome::Unsettled, "{verdict:?}");
 }

@@ -2,20 +2,25 @@
 
 mod entries;
 mod forms;
+mod order;
 mod rules;
 mod statuses;
 mod stops;
+mod stored;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::tables::{Deletion, Effect, Row};
+use super::tables::{Deletion, Effect, Row, Stranger};
 use super::{Checker, Outcome, Tables, Verdict, Violation};
 use crate::load::history::Record;
 
 const REQUEST: &str = "load-1-7";
 const SECOND: u64 = 1_000_000;
+/// When everything was done, as callers are told it.
+const AT: &str = "2026-01-01T00:00:00.000Z";
+const PRINCIPAL: &str = "anonymous";
 
 /// The body of every call.
 const BODY: &str = "the digest of a body";
@@ -26,7 +31,31 @@ struct Case {
     rows: Vec<Row>,
     effects: Vec<Effect>,
     deletions: Vec<Deletion>,
+    strangers: Vec<Stranger>,
+    /// Requests that are there to be named as twins.
+    twins: Vec<String>,
+    retried: Vec<String>,
     calls: u64,
+}
+
+/// A row of the ledger that was settled at [`AT`].
+fn row_of(request: &str, operation: &str, status: &str, result: Option<&BTreeMap<String, Value>>) -> Row {
+    Row {
+        request_id: request.to_owned(),
+        principal: PRINCIPAL.to_owned(),
+        operation: operation.to_owned(),
+        status: status.to_owned(),
+        result: result.map(|result| {
+            let mut stored = result.clone();
+            stored.remove("answered_at");
+            json!(stored).to_string()
+        }),
+        duplicate_of: None,
+        lapses: 0,
+        settled_ms: None,
+        answered_at: Some(AT.to_owned()),
+        age_ms: Some(1_000),
+    }
 }
 
 fn object(value: Value) -> BTreeMap<String, Value> {
@@ -35,8 +64,7 @@ fn object(value: Value) -> BTreeMap<String, Value> {
 
 /// What create_ticket answers.
 fn result(id: &str) -> BTreeMap<String, Value> {
-    let at = "2026-01-01T00:00:00.000Z";
-    object(json!({ "ticket_id": id, "title": "load 7a", "ticket_status": "open", "created_at": at, "answered_at": at }))
+    object(json!({ "ticket_id": id, "title": "load 7a", "ticket_status": "open", "created_at": AT, "answered_at": AT }))
 }
 
 impl Case {
@@ -54,6 +82,7 @@ impl Case {
             one_at_a_time: false,
             limit_per_source: Some(0),
             limit_global: Some(0),
+            database_us: None,
             about: String::new(),
             again: String::new(),
         };
@@ -62,6 +91,9 @@ impl Case {
             rows: Vec::new(),
             effects: Vec::new(),
             deletions: Vec::new(),
+            strangers: Vec::new(),
+            twins: Vec::new(),
+            retried: Vec::new(),
             calls: 0,
         }
     }
@@ -84,22 +116,21 @@ impl Case {
     }
 
     fn row(mut self, status: &str, id: Option<&str>) -> Self {
-        self.rows.push(Row {
-            request_id: REQUEST.to_owned(),
-            operation: "create_ticket".to_owned(),
-            status: status.to_owned(),
-            result: id.map(|id| json!({ "ticket_id": id }).to_string()),
-            settled_ms: None,
-        });
+        let result = id.map(result);
+        self.rows
+            .push(row_of(REQUEST, "create_ticket", status, result.as_ref()));
         self
     }
 
     fn effect(mut self, id: &str, mark: &str) -> Self {
         self.effects.push(Effect {
             request_id: REQUEST.to_owned(),
+            principal: PRINCIPAL.to_owned(),
             id: id.to_owned(),
             text: format!("load {mark}"),
             body_sha256: BODY.to_owned(),
+            created_at: AT.to_owned(),
+            saved_via: None,
             ticket: None,
             status: Some("open".to_owned()),
             entry: None,
@@ -150,12 +181,16 @@ impl Case {
         self.records.push(Record::End {
             at_us: 60 * SECOND,
             interrupted: false,
+            database_us: None,
         });
         self.judged_so_far()
     }
 
     fn judged_so_far(self) -> Verdict {
-        let tables = Tables::of(self.rows, self.effects, self.deletions);
+        let mut tables = Tables::of(self.rows, self.effects, self.deletions);
+        tables.strangers = self.strangers;
+        tables.twins.extend(self.twins);
+        tables.retried.extend(self.retried);
         Checker::new(&self.records, &tables).judge()
     }
 

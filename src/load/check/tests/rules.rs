@@ -137,6 +137,35 @@ fn rule_5_a_caller_that_waits_past_its_limit() {
 }
 
 #[test]
+fn rule_5_a_caller_that_is_left_without_an_answer_past_its_limit() {
+    let lost_at = |at_us| Case::sound().call("7a", 3 * SECOND, move |call| call.at(at_us).left());
+    lost_at(3 * SECOND + 28 * SECOND).breaks_nothing();
+    lost_at(3 * SECOND + 28 * SECOND + 1).breaks(5, "had no answer (the caller left) after 28000 ms");
+    // A replica that was made to stand still cannot answer, and there is no balancer that asks another one.
+    lost_at(40 * SECOND).fault("pause", 20 * SECOND).breaks_nothing();
+    lost_at(40 * SECOND)
+        .fault("kill", 20 * SECOND)
+        .breaks(5, "had no answer");
+    lost_at(60 * SECOND)
+        .balanced()
+        .fault("pause", 20 * SECOND)
+        .breaks(5, "had no answer");
+    let asked = |at_us| {
+        Case::sound().record(Record::Found {
+            at_us,
+            asked_us: 3 * SECOND,
+            request: REQUEST.to_owned(),
+            http: 0,
+            status: "lost".to_owned(),
+            result: None,
+            visible: None,
+        })
+    };
+    asked(31 * SECOND).breaks_nothing();
+    asked(31 * SECOND + 1).breaks(5, "to find_request ended with lost after 28000 ms");
+}
+
+#[test]
 fn rule_5_a_waiter_that_is_not_told_of_the_settlement() {
     let waiter =
         |outcome: &'static str| Case::sound().call("7a", SECOND / 2, move |call| call.at(15 * SECOND).told(outcome));
@@ -194,6 +223,7 @@ fn a_history_that_was_cut_short_is_judged_by_what_there_is() {
     let interrupted = Record::End {
         at_us: 2 * SECOND,
         interrupted: true,
+        database_us: None,
     };
     let verdict = Case::new()
         .row("running", None)

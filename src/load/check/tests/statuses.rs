@@ -2,22 +2,38 @@
 
 use serde_json::json;
 
-use super::super::tables::Row;
-use super::{Case, SECOND};
+use super::{Case, Ending, SECOND};
+use crate::load::history::Record;
 
 /// A ticket that has this status now, and what requests that are done tell: (from, to).
 fn ticket(now: &str, steps: &[(&str, &str)]) -> Case {
     let mut case = Case::sound();
     case.effects[0].status = Some(now.to_owned());
     for (number, (from, to)) in steps.iter().enumerate() {
-        case.rows.push(Row {
-            request_id: format!("load-1-{}", 100 + number),
-            operation: "set_ticket_status".to_owned(),
-            status: "done".to_owned(),
-            result: Some(json!({ "ticket_id": "T-1", "ticket_status": to, "previous_status": from }).to_string()),
-            settled_ms: None,
-        });
+        let request = format!("load-1-{}", 100 + number);
+        case = set(case, &request, "T-1", (from, to));
     }
+    case
+}
+
+/// A request that has set a ticket's status, and whose caller had left.
+fn set(mut case: Case, request: &str, ticket: &str, (from, to): (&str, &str)) -> Case {
+    let result = super::object(json!({ "ticket_id": ticket, "ticket_status": to, "previous_status": from }));
+    case = case.call("7a", 3 * SECOND, Ending::left);
+    let sent = case.records.len() - 2;
+    if let Record::Invoked {
+        request: of,
+        tool,
+        mark,
+        ..
+    } = &mut case.records[sent]
+    {
+        request.clone_into(of);
+        "set_ticket_status".clone_into(tool);
+        *mark = format!("{ticket} {to}");
+    }
+    case.rows
+        .push(super::row_of(request, "set_ticket_status", "done", Some(&result)));
     case
 }
 
@@ -71,15 +87,7 @@ fn rule_1_steps_that_hang_together_with_nothing() {
 
 #[test]
 fn rule_4_a_status_of_a_ticket_that_is_not_there() {
-    let mut case = Case::sound().call("7a", 3 * SECOND, |call| call.done("T-1", true));
-    case.rows.push(Row {
-        request_id: super::REQUEST.to_owned() + "0",
-        operation: "set_ticket_status".to_owned(),
-        status: "done".to_owned(),
-        result: Some(json!({ "ticket_id": "T-9", "ticket_status": "done", "previous_status": "open" }).to_string()),
-        settled_ms: None,
-    });
-    let verdict = case.judged();
+    let verdict = set(Case::sound(), "load-1-70", "T-9", ("open", "done")).judged();
     let found = |violation: &super::Violation| violation.rule == 4 && violation.found.contains("no such ticket");
     assert!(verdict.violations.iter().any(found), "{:?}", verdict.violations);
 }
