@@ -355,3 +355,13 @@ def a_postgres_for_the_namespace(world):
 def a_policy_for_another_cluster(world):
     policy = world.one("NetworkPolicy", "ticket-ledger-postgres")["spec"]
     policy["podSelector"]["matchLabels"]["cnpg.io/cluster"] = "another"
+
+
+@breach("watched")
+def rules_that_were_changed_in_one_place(world):
+    world.one("PrometheusRule", "ticket-ledger")["spec"]["groups"][0]["rules"].pop()
+
+
+@breach("watched")
+def a_dashboard_that_nobody_installs(world):
+    world.docs.remove(world.one("ConfigMap", "ticket-ledger-dashboard"))

@@ -27,7 +27,7 @@ from world import World, label
 OVERLAYS = ("local", "production", "production-ingress", "production-balanced", "load-test")
 # The oldest version that the manifests are meant for, and the newest that the validator knows.
 VERSIONS = ("1.34", kubernetes_validate.latest_version())
-CUSTOM = ("HTTPRoute", "ServiceMonitor", "Cluster")
+CUSTOM = ("HTTPRoute", "ServiceMonitor", "PrometheusRule", "Cluster")
 
 
 def main(kubectl, root, crds):
@@ -77,7 +77,8 @@ def overlay(name, kubectl, root):
         "runbook": (root / "deploy/README.md").read_text(),
         "operator": (root / "deploy/kubernetes/components/cloudnative-pg/kustomization.yaml").read_text(),
     }
-    return World(name, docs=docs, nginx=nginx, roles=roles, settings_known=known(root), **texts)
+    alerts = yaml.safe_load((root / "deploy/observability/alerts.yaml").read_text())
+    return World(name, docs=docs, nginx=nginx, roles=roles, alerts=alerts, settings_known=known(root), **texts)
 
 
 def compose(root):

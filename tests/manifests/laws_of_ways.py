@@ -74,6 +74,19 @@ def number_of(name, workload):
     return next((port["containerPort"] for port in ports if name in (port["name"], port["containerPort"])), None)
 
 
+@law
+def watched(world):
+    """Where Prometheus scrapes, the alert rules are installed as they are tested, and the dashboard with them."""
+    if not world.kind("ServiceMonitor"):
+        return
+    rule = world.one("PrometheusRule", "ticket-ledger")
+    if rule is None or rule["spec"] != world.alerts:
+        yield "the alert rules are not deploy/observability/alerts.yaml: run deploy/kubernetes/components/monitoring/alerts"
+    boards = [doc for doc in world.kind("ConfigMap") if doc["metadata"].get("labels", {}).get("grafana_dashboard")]
+    if not any("dashboard.json" in doc["data"] for doc in boards):
+        yield "nobody installs the dashboard"
+
+
 # The components that may ask Postgres anything.
 CLIENTS = ("service", "migrate", "load")
 

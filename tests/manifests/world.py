@@ -18,6 +18,8 @@ class World:
     # The runbook, and what components/cloudnative-pg says of itself.
     runbook: str = ""
     operator: str = ""
+    # deploy/observability/alerts.yaml.
+    alerts: dict = field(default_factory=dict)
     settings_known: frozenset = frozenset()
 
     @property
