@@ -50,6 +50,7 @@ async fn seen(replica: &Replica, fragment: &str) -> String {
     let html = String::from_utf8_lossy(&output.stdout).into_owned();
     let body = html.split("<script>").next().unwrap_or_default();
     let body = body.split("</style>").last().unwrap_or_default();
+    let body = body.replace("<bdi>", "").replace("</bdi>", "");
     let mut text = String::new();
     // In a tag, and there in a quoted value, which may hold anything.
     let (mut inside, mut quoted) = (false, false);
@@ -147,6 +148,66 @@ async fn the_page_shows_conflicts_possible_duplicates_rates_and_the_write_stop_o
     let text = seen(&a, "").await;
     assert!(text.contains("Writes are stopped."), "{text}");
     assert!(text.contains("conflict 1 · done 2"), "{text}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_seen_in_a_request_id_is_shown_by_its_code() {
+    let scene = Scene::new().await;
+    let a = scene.replica().ready().await;
+    for hidden in ["k\u{202e}txt.exe", "\u{200b}", "\u{3164}"] {
+        a.create(hidden, "First").await;
+        assert_eq!(a.create(hidden, "Second").await.code(), "conflict");
+    }
+    eventually("they are among the conflicts", || async {
+        let conflicts = state(&a).await["replicas"][0]["lately"]["conflicts"]
+            .as_array()
+            .map(Vec::len);
+        (conflicts == Some(3)).then_some(())
+    })
+    .await;
+    let text = seen(&a, "#k%E2%80%AEtxt.exe").await;
+    for shown in [
+        "k⟨U+202E⟩txt.exe of",
+        "⟨U+200B⟩ create_ticket",
+        "⟨U+3164⟩ create_ticket",
+    ] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    assert!(!text.contains('\u{202e}'), "{text}");
+    // As many characters as a request_id may have, all of them outside the first plane.
+    let long = "😀".repeat(64);
+    a.create(&long, "Long").await;
+    let answer = a
+        .admin(&format!("/console/request?request_id={}", "%F0%9F%98%80".repeat(64)))
+        .await;
+    assert_eq!(answer.body[0]["request_id"], *long);
+    let page = a.admin("/console").await;
+    assert!(
+        page.body.as_str().expect("text").contains("maxlength=\"128\""),
+        "UTF-16 units are counted"
+    );
+}
+
+#[tokio::test]
+async fn a_replica_that_stopped_is_put_away_and_holds_no_claims() {
+    let scene = Scene::new().await;
+    let [a] = scene.replicas().await;
+    let start = scene.replica().with("REPLICA_NAME", "third-house");
+    let mut third = start.ready().await;
+    third.terminate();
+    assert!(third.ended().await.success());
+    eventually("its last row is read", || async {
+        let state = state(&a).await;
+        let replicas = state["replicas"].as_array()?;
+        replicas
+            .iter()
+            .any(|replica| replica["stage"] == "stopped")
+            .then_some(())
+    })
+    .await;
+    let text = seen(&a, "").await;
+    assert!(text.contains("1 stopped or gone in the last 15 minutes"), "{text}");
+    assert!(text.contains("third-house stopped – – –"), "{text}");
 }
 
 #[tokio::test]

@@ -62,7 +62,8 @@ fn command(folder: &Path, address: &str) -> Command {
         .arg("dev")
         .arg("--data-dir")
         .arg(folder)
-        .args(["--listen-addr", address, "--admin-addr", "127.0.0.1:0"]);
+        .args(["--listen-addr", address, "--admin-addr", "127.0.0.1:0"])
+        .args(["--wait-ms", "21000"]);
     command
         .env_remove("DATABASE_URL")
         .env("RUST_LOG", "info")
@@ -208,6 +209,18 @@ async fn every_line_that_dev_prints_works_and_the_tickets_outlive_it() {
         (&replay["replayed"], &replay["ticket_id"]),
         (&true.into(), &first["ticket_id"]),
         "{replay}"
+    );
+    // It offers what the first one does.
+    let entry = json(&format!("http://{other}/api/v1/threads/E-0000000000AA")).await;
+    assert!(
+        entry["error"]["message"]
+            .as_str()
+            .is_some_and(|said| said.contains("no thread with this id")),
+        "{entry}"
+    );
+    assert!(
+        before.contains("TOOLSETS=tickets,entries") && before.contains("WAIT_MS='21000'"),
+        "{before}"
     );
     second.kill().await.expect("it ends");
     let mut connection = PgConnection::connect(&url).await.expect("the URL is one for clients");

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
 use ticket_ledger::ledger::{Limits, set_write_stop};
@@ -143,6 +144,62 @@ async fn the_global_limit_is_exact_over_replicas_and_says_when_to_come_back() {
         .await
         .expect("updates");
     assert_eq!(houses[0].call("anna", "note", note("next-hour")).await.what, "done");
+}
+
+/// Puts this database's hour into a table, so that it can be over while somebody waits.
+async fn own_the_hour(scene: &Scene) {
+    let sql = "create table the_hour as select date_trunc('hour', clock_timestamp(), 'UTC') as hour;
+        create or replace function this_hour() returns timestamptz language sql volatile strict return (select hour from the_hour)";
+    sqlx::raw_sql(sql).execute(&scene.sql).await.expect("replaced");
+}
+
+async fn move_the_hour(scene: &Scene, by: i32) {
+    sqlx::query("update the_hour set hour = hour + $1 * interval '1 hour'")
+        .bind(by)
+        .execute(&scene.sql)
+        .await
+        .expect("moved");
+}
+
+#[tokio::test]
+async fn who_waits_for_the_count_across_the_edge_of_an_hour_is_counted_in_the_hour_that_comes() {
+    for (limits, held) in [
+        (limited(0, 5), "select from saved_writes for update"),
+        (limited(5, 0), "select from source_units for update"),
+    ] {
+        let scene = Scene::new().await;
+        let house = InProcess::start(&scene, limits).await;
+        own_the_hour(&scene).await;
+        for call in 0..5 {
+            let told = house.call("anna", "note", note(&format!("old-{call}"))).await;
+            assert_eq!(told.what, "done", "{told:?}");
+        }
+        let told = house.call("anna", "note", note("too many")).await;
+        assert_eq!(told.what, "rate_limited", "{told:?}");
+        let mut holder = Stuck::on(&scene).await;
+        holder.run(held).await;
+        let waiting = join_all((0..4).map(|call| house.call("anna", "note", note(&format!("edge-{call}"))).boxed()));
+        let edge = async {
+            eventually("a call waits for the count", || async {
+                let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+                (scene.count(waiting).await > 0).then_some(())
+            })
+            .await;
+            move_the_hour(&scene, 1).await;
+            holder.run("commit").await;
+        };
+        let (waited, ()) = tokio::join!(waiting, edge);
+        assert!(waited.iter().all(|told| told.what == "done"), "{held}: {waited:?}");
+        // One is left of the new hour's five, and none when the clock is set back across its edge.
+        assert_eq!(house.call("anna", "note", note("new-1")).await.what, "done");
+        assert_eq!(house.call("anna", "note", note("new-2")).await.what, "rate_limited");
+        move_the_hour(&scene, -1).await;
+        assert_eq!(house.call("anna", "note", note("back")).await.what, "rate_limited");
+        // A clock that was far ahead does not stop writes until then.
+        move_the_hour(&scene, -30).await;
+        assert_eq!(house.call("anna", "note", note("right again")).await.what, "done");
+        assert_eq!(notes(&scene).await, 11);
+    }
 }
 
 #[tokio::test]

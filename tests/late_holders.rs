@@ -50,6 +50,16 @@ async fn displaced_at(point: &str, work_ms: u64) {
         assert!(first.as_ref().map_or(true, |first| first.status == 502), "{first:?}");
     } else {
         told_after_all(point, &first.expect("an answer"), &second);
+        let metrics = late.admin("/metrics").await;
+        let text = metrics.body.as_str().expect("text");
+        let fenced = text
+            .lines()
+            .find(|line| line.starts_with("ticket_ledger_fenced_total{"));
+        assert!(fenced.is_some_and(|line| line.ends_with(" 1")), "{point}: {fenced:?}");
+        assert!(
+            late.logged("a claim was lost to another attempt; its own work changes nothing"),
+            "{point}"
+        );
     }
     let row = scene.row("late").await.expect("a row");
     assert_eq!(

@@ -57,6 +57,7 @@ mod roles;
 mod rules_key;
 mod sabotage;
 mod takeover;
+mod telemetry;
 mod tickets;
 mod tls;
 mod traces;

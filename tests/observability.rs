@@ -64,3 +64,19 @@ fn every_alert_says_what_to_do() {
     assert_eq!(said.len(), alerts);
     assert!(said.iter().all(|length| *length > 60), "{said:?}");
 }
+
+/// The rules against series as the program shows them. Where promtool is not installed, `deploy/check` or CI does it.
+#[test]
+fn every_rule_fires_when_it_should_and_not_before() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/observability");
+    let run = std::process::Command::new("promtool")
+        .args(["test", "rules", "alerts_test.yaml"])
+        .current_dir(folder)
+        .output();
+    let Ok(output) = run else {
+        eprintln!("promtool is not installed: the alert rules were not tried (Debian: apt-get install prometheus)");
+        return;
+    };
+    let says = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{says:?}");
+}

@@ -36,7 +36,7 @@ async fn a_first_call_is_a_server_span_with_claim_and_statement_below_and_a_repl
     assert_eq!(first.attribute("ticket_ledger.replayed"), "false");
     assert_eq!(first.attribute("ticket_ledger.ran_by"), "a");
     let http = collector.span("the HTTP request", |span| span.id == first.parent).await;
-    assert_eq!(http.name, "POST");
+    assert_eq!(http.name, "POST /mcp");
     collector.below(&first, "ledger.claim").await;
     let statement = collector.below(&first, "claim_act_settle").await;
     assert_eq!(statement.attribute("db.system.name"), "postgresql");
@@ -174,7 +174,9 @@ async fn a_call_is_below_the_span_in_its_meta_and_linked_to_the_http_request_and
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex(&call.trace), "0af7651916cd43dd8448eb211c80319c");
     assert_eq!(hex(&call.parent), "b7ad6b7169203331");
-    let http = collector.span("the HTTP request", |span| span.name == "POST").await;
+    let http = collector
+        .span("the HTTP request", |span| span.name == "POST /mcp")
+        .await;
     assert!(call.links_to(&http), "{call:#?}");
     let line = eventually("the call's log line", || async { a.find_log("call") }).await;
     assert_eq!(line["trace_id"], hex(&call.trace).as_str());

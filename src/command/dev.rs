@@ -1,14 +1,16 @@
 //! `ticket-ledger dev`: everything in one command, on a private Postgres.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use super::Failure;
 use super::serve::{Replica, start_telemetry, stop_on_signals};
+use super::{Cli, Failure};
 use crate::cluster::{Options, PrivateCluster, StopMode, default_folder};
 use crate::config::access::Auth;
 use crate::config::{Config, LogFormat};
@@ -94,15 +96,53 @@ async fn serve(
     let greeting = url.clone();
     let private = cluster.is_some();
     let asks = arguments.config.access.asks(Auth::Token);
+    let settings = settings_of_another(&arguments.config.toolsets);
     replica
         .run(url, stop, move |server, admin| {
-            greet(server, admin, &greeting, private, asks)
+            greet(server, admin, &greeting, &settings, private, asks)
         })
         .await
 }
 
+/// What another replica on the same database has to be told so that it answers as this one does: what this one offers, and every
+/// setting that was chosen for it, as a shell reads them.
+fn settings_of_another(toolsets: &[Toolset]) -> String {
+    const OWN: [&str; 7] = [
+        "DATABASE_URL",
+        "DATA_DIR",
+        "PG_BINDIR",
+        "LISTEN_ADDR",
+        "ADMIN_ADDR",
+        "REPLICA_NAME",
+        "LOG_FORMAT",
+    ];
+    let command = Cli::command();
+    let matches = command.clone().get_matches();
+    let matches = matches.subcommand().map_or(&matches, |(_, matches)| matches);
+    let names = toolsets.iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
+    let mut settings = format!("TOOLSETS={}", names.join(","));
+    for argument in command.get_arguments() {
+        let (id, name) = (argument.get_id().as_str(), argument.get_env().and_then(OsStr::to_str));
+        let source = matches.try_get_raw(id).ok().and_then(|_| matches.value_source(id));
+        let chosen = matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable));
+        let (Some(name), true) = (name.filter(|name| *name != "TOOLSETS" && !OWN.contains(name)), chosen) else {
+            continue;
+        };
+        let values = matches.get_raw(id).into_iter().flatten();
+        let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+        let value = if values.is_empty() {
+            "true".to_owned()
+        } else {
+            values.join(",")
+        };
+        settings.push_str(&format!(" {name}='{}'", value.replace('\'', r"'\''")));
+    }
+    settings
+}
+
 /// What a newcomer needs, ready to paste.
-fn greet(server: &Server, admin: &Admin, url: &str, private: bool, asks: bool) {
+fn greet(server: &Server, admin: &Admin, url: &str, settings: &str, private: bool, asks: bool) {
     let address = server.address;
     let other = address.port().wrapping_add(1).max(1024);
     let program =
@@ -144,7 +184,7 @@ Create a ticket; run it again, and it is the same ticket:
 
 Start a second replica:
 
-  DATABASE_URL='{url}' {program} serve --log-format text --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
+  DATABASE_URL='{url}' {settings} {program} serve --log-format text --listen-addr 127.0.0.1:{other} --admin-addr 127.0.0.1:{other_admin}
 
 {who}Kill this one as a crash would; nothing is lost, and started again it recovers by itself:
 

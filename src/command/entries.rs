@@ -74,7 +74,10 @@ async fn set_hidden(
             "changed",
             "It is hidden: nobody can read it, and if it is a question it takes no replies. Show it again with unhide.",
         ),
-        (Moderated::Changed, false) => ("changed", "It can be read again."),
+        (Moderated::Changed, false) => (
+            "changed",
+            "It is not hidden any more, and can be read again unless its question is hidden.",
+        ),
         (Moderated::AlreadySo, true) => ("already so", "It was hidden already; nothing was changed."),
         (Moderated::AlreadySo, false) => ("already so", "It was not hidden; nothing was changed."),
         (Moderated::Deleted, _) => {

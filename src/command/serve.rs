@@ -114,6 +114,7 @@ impl<'a> Replica<'a> {
             wait: config.wait(),
             units_per_hour: config.units_per_hour(),
         });
+        service.observe();
         let transports = Transports {
             config,
             door: Arc::new(Door::new(config, &service)?),

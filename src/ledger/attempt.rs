@@ -74,10 +74,7 @@ impl Flight {
                 }
                 Ok(Some(Outcome::Refused(refused))) => return Ok(Some(Verdict::Refused(refused))),
                 // Lost to another attempt, or settled already by a statement whose answer did not arrive.
-                Ok(None) => {
-                    instruments().fenced();
-                    return Ok(None);
-                }
+                Ok(None) => return Ok(None),
                 Err(error) if error.is_transient() => {
                     if let Some(end) = self.hold_on(&mut patience, kept, item.token, &error).await? {
                         return Ok(end);

@@ -1,32 +1,24 @@
-//! The course of a flight: entering the ledger, reading what is in the way, waiting, taking over.
+//! The course of a flight: entering the ledger, and resolving what is in the way.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tracing::{Instrument, debug_span, info, warn};
+use tracing::{Instrument, debug_span, warn};
 
 use super::batch::{Entered, enter_one};
-use super::claim::{Claimed, Look, TakeOver, claim, look, reclaim, register_waiter, take_over};
+use super::claim::{Claimed, Look, claim, look, reclaim};
 use super::effect::{NotPrepared, Refused};
 use super::flight::{End, Flight, Patience, backoff};
 use super::settle::Outcome;
-use super::state::{Fingerprint, Join, Phase, Seen, Token, Unavailable, Verdict};
+use super::state::{Fingerprint, Join, Phase, Token, Unavailable, Verdict};
+use super::waiting::Waited;
 use crate::clock::Moment;
 use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace;
-use crate::{sabotage, unpoisoned};
 
 /// Pauses between looks at a key whose rival claimer has not committed yet.
 const POLL_INVISIBLE: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(100));
-/// Pause between looks at a running request: behind a good listener, and without one.
-const POLL_HEARING: Duration = Duration::from_secs(2);
-const POLL_DEAF: Duration = Duration::from_millis(150);
-/// Pause between looks at a claim that lapsed and cannot be taken over yet.
-const POLL_LAPSED: Duration = Duration::from_millis(200);
-/// A lease is taken over this long after it lapsed at the earliest, so that the statement finds it lapsed.
-const AFTER_LAPSE: Duration = Duration::from_millis(10);
-
 /// What a flight does next.
 pub(super) enum Step {
     Enter,
@@ -46,16 +38,16 @@ enum Entry {
 pub(super) struct Memory {
     /// Tokens under which this flight sent a claim, and when: a row that carries one is its own, also when the
     /// acknowledgement was lost.
-    mine: Vec<(Token, Moment)>,
+    pub(super) mine: Vec<(Token, Moment)>,
     /// A waiter takes over at most once.
-    took_over: bool,
+    pub(super) took_over: bool,
     unseen_polls: u32,
     /// What ended its last wait for another attempt.
-    woken: Option<Join>,
+    pub(super) woken: Option<Join>,
 }
 
 impl Memory {
-    fn sent(&self, token: Token) -> Option<Moment> {
+    pub(super) fn sent(&self, token: Token) -> Option<Moment> {
         self.mine.iter().find(|(mine, _)| *mine == token).map(|(_, sent)| *sent)
     }
 }
@@ -74,12 +66,34 @@ impl Flight {
                 },
                 Step::Attempt { token, sent } => match self.attempt(token, sent).await? {
                     Some(verdict) => return Ok(verdict),
-                    None => self.look().await?,
+                    None => {
+                        let seen = self.look().await?;
+                        self.note_loss(token, &seen);
+                        seen
+                    }
                 },
                 Step::Look => self.look().await?,
             };
             step = self.resolve(&mut memory, seen).await?;
         }
+    }
+
+    /// An attempt ended without a verdict. Its row tells whether another one has its claim, or its own settlement was not
+    /// acknowledged.
+    fn note_loss(&self, token: Token, seen: &Look) {
+        let taken_by = match seen {
+            Look::Row(seen) if seen.token == token => return,
+            Look::Row(seen) => &*seen.ran.replica,
+            Look::Nothing { .. } => "nobody",
+        };
+        instruments().fenced();
+        trace::say_on(&self.span, "ticket_ledger.fenced", true);
+        warn!(
+            request_id = %self.intent.key.request_id,
+            operation = self.act().name(),
+            taken_by,
+            "a claim was lost to another attempt; its own work changes nothing"
+        );
     }
 
     // Entering: claim, act and settle at once, or claim only.
@@ -203,16 +217,16 @@ impl Flight {
             Phase::Failed => Err(Verdict::Failed.into()),
             // Both were dealt with above.
             Phase::Released | Phase::Newer => Ok(Step::Enter),
-            Phase::Running { lease_left, waiters } => match memory.sent(seen.token) {
+            Phase::Running { .. } => match memory.sent(seen.token) {
                 // The claim was committed and its acknowledgement lost.
                 Some(sent) => Ok(Step::Attempt {
                     token: seen.token,
                     sent,
                 }),
-                None => {
-                    let wait = self.wait(memory, &seen, lease_left, waiters);
-                    wait.instrument(debug_span!("ledger.wait")).await
-                }
+                None => match self.wait(memory, seen).await? {
+                    Waited::Took(step) => Ok(step),
+                    Waited::Saw(seen) => self.resolve_boxed(memory, seen).await,
+                },
             },
         }
     }
@@ -253,64 +267,6 @@ impl Flight {
         }
     }
 
-    async fn wait(
-        &self,
-        memory: &mut Memory,
-        seen: &Seen,
-        lease_left: Duration,
-        registered: bool,
-    ) -> Result<Step, End> {
-        *unpoisoned(self.lapses_at.lock()) = Some(Moment::now().after(lease_left));
-        self.note_runs(seen.ran.clone());
-        if lease_left.is_zero() && !memory.took_over {
-            trace::link(&self.span, seen.ran.place.as_deref());
-            if let Some(step) = self.take_over(memory, seen.token, "waiter").await? {
-                return Ok(step);
-            }
-            self.pause(POLL_LAPSED).await?;
-            return Ok(Step::Look);
-        }
-        // Register here, then at the row, then read: whatever settles afterwards wakes this flight.
-        let place = self.store().waiters.register(self.key_hash);
-        let woken = place.next();
-        let hearing = self.store().hearing.is_good();
-        if !registered && hearing {
-            let mut patience = Patience::default();
-            while let Err(error) = register_waiter(self.store(), &self.intent.key).await {
-                self.bear(&mut patience, error).await?;
-            }
-        }
-        let mut pause = if hearing { POLL_HEARING } else { POLL_DEAF };
-        match self.look().await? {
-            Look::Row(now) => match now.phase {
-                Phase::Running { lease_left, waiters } if now.token == seen.token => {
-                    if !waiters {
-                        // Its row was locked just then: nobody would tell.
-                        pause = POLL_DEAF;
-                    }
-                    if !memory.took_over {
-                        pause = pause.min(lease_left + AFTER_LAPSE);
-                    }
-                }
-                _ => return self.resolve_boxed(memory, Look::Row(now)).await,
-            },
-            nothing => return self.resolve_boxed(memory, nothing).await,
-        }
-        if sabotage::is(sabotage::Kind::NoNotify) {
-            pause = Duration::MAX;
-        }
-        tokio::select! {
-            () = woken => {
-                memory.woken = Some(place.woken_by());
-                Ok(Step::Look)
-            }
-            end = self.pause(pause) => {
-                memory.woken = Some(Join::Poll);
-                end.map(|()| Step::Look)
-            }
-        }
-    }
-
     /// `resolve`, where it is reached from within itself; never deep, because what it resolves is not running any more or
     /// was claimed anew.
     fn resolve_boxed<'a>(
@@ -319,51 +275,5 @@ impl Flight {
         seen: Look,
     ) -> futures_util::future::BoxFuture<'a, Result<Step, End>> {
         Box::pin(self.resolve(memory, seen))
-    }
-
-    /// `by` is a `waiter` or the `scan`.
-    pub(super) async fn take_over(
-        &self,
-        memory: &mut Memory,
-        lapsed: Token,
-        by: &'static str,
-    ) -> Result<Option<Step>, End> {
-        let steady = self.store().database.reach().steady_for();
-        if steady.is_some_and(|steady| steady < self.store().limits.lease) {
-            // Postgres was out of reach a moment ago. Live holders renew first.
-            return Ok(None);
-        }
-        let token = sabotage::token(self.draw().await?, lapsed);
-        let sent = Moment::now();
-        memory.mine.push((token, sent));
-        let mut patience = Patience::default();
-        loop {
-            let taken = take_over(
-                self.store(),
-                &self.intent.key,
-                self.key_hash,
-                lapsed,
-                token,
-                self.place.as_deref(),
-            )
-            .await;
-            match taken {
-                Ok(TakeOver::Taken) => {
-                    memory.took_over = true;
-                    instruments().took_over(by);
-                    info!(request_id = %self.intent.key.request_id, "took a lapsed claim over");
-                    return Ok(Some(Step::Attempt { token, sent }));
-                }
-                Ok(TakeOver::Failed) => {
-                    instruments().failed_for_good();
-                    warn!(request_id = %self.intent.key.request_id, "failed: its lease lapsed too often");
-                    return Err(Verdict::Failed.into());
-                }
-                // Not ours, or ours by a statement whose acknowledgement was lost: the row's token tells.
-                Ok(TakeOver::NotNow) if patience.has_failed() => return Ok(Some(Step::Look)),
-                Ok(TakeOver::NotNow) => return Ok(None),
-                Err(error) => self.bear(&mut patience, error).await?,
-            }
-        }
     }
 }

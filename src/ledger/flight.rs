@@ -75,6 +75,16 @@ pub(super) struct Flight {
     pub(super) place: Option<Arc<str>>,
     /// Whether an attempt of this replica is at work under its claim.
     pub(super) working: AtomicBool,
+    /// Whether a caller was told at its deadline that the request is in progress.
+    past_deadline: AtomicBool,
+    waits: Mutex<Waits>,
+}
+
+/// How long a flight has waited for other attempts.
+#[derive(Default)]
+struct Waits {
+    over: Duration,
+    since: Option<Instant>,
 }
 
 impl Flight {
@@ -90,7 +100,34 @@ impl Flight {
             verdict: watch::Sender::new(None),
             lapses_at: Mutex::new(None),
             working: AtomicBool::new(false),
+            past_deadline: AtomicBool::new(false),
+            waits: Mutex::default(),
         }
+    }
+
+    pub(super) fn note_deadline(&self) {
+        self.past_deadline.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_past_deadline(&self) -> bool {
+        self.past_deadline.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_wait(&self) {
+        unpoisoned(self.waits.lock()).since = Some(Instant::now());
+    }
+
+    pub(super) fn end_wait(&self) {
+        let mut waits = unpoisoned(self.waits.lock());
+        if let Some(since) = waits.since.take() {
+            waits.over += since.elapsed();
+        }
+    }
+
+    /// How long it has waited for other attempts so far.
+    pub(super) fn waited(&self) -> Duration {
+        let waits = unpoisoned(self.waits.lock());
+        waits.over + waits.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// A seat from which the verdict can be awaited.
@@ -125,10 +162,10 @@ impl Flight {
     }
 
     /// Takes over a lapsed claim that the scan found.
-    pub(super) async fn adopt(self: Arc<Self>, lapsed: Token) {
+    pub(super) async fn adopt(self: Arc<Self>, lapsed: Token, ran: Ran) {
         let course = async {
             let mut memory = Memory::default();
-            match self.take_over(&mut memory, lapsed, "scan").await? {
+            match self.take_over(&mut memory, lapsed, &ran, "scan").await? {
                 Some(step) => self.course(memory, step).await,
                 // Somebody else was quicker. Whoever boarded meanwhile waits for that one.
                 None if self.ledger.retire_if_unwanted(&self) => Err(End::Unwanted),

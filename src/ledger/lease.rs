@@ -124,6 +124,8 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
     let period = store.limits.lease / RENEWALS_PER_LEASE;
     let mut connection = None;
     let mut next = Instant::now() + period;
+    // By a clock that runs through suspension: a replica that stood still is to know how late it is.
+    let mut due_at = Moment::now().after(period);
     // An outage is said when it begins and when it is over, not several times a second.
     let mut failing = false;
     loop {
@@ -131,16 +133,17 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
             () = sleep_until(next) => {}
             () = stop.cancelled() => return,
         }
+        // From when the round was due, not from when it began: a process that stood still began late.
+        let was_due = std::mem::replace(&mut due_at, Moment::now().after(period));
         next = Instant::now() + period;
-        let sent = Instant::now();
         let due = store.leases.due();
         // With nothing to renew the connection is still tried, so that an outage is noticed while it lasts.
         let round = timeout(period.min(LONGEST_ROUND), renew_round(&store, &mut connection, &due));
         match round.await {
             Ok(Ok(())) => {
                 store.database.reach().answered();
-                // Late when a lease that it kept was not certain any more.
-                instruments().renewed(if sent.elapsed() > period { "late" } else { "renewed" });
+                // Late when half a lease and more has passed since the round before.
+                instruments().renewed(if was_due.elapsed() > period { "late" } else { "renewed" });
                 if std::mem::take(&mut failing) {
                     info!("leases are renewed again");
                 }
@@ -151,6 +154,7 @@ pub(super) async fn renew_for_ever(store: Arc<Store>, stop: CancellationToken) {
                 store.database.reach().failed();
                 // Try again soon: a lease has room for more than one failure only if they are short.
                 next = Instant::now() + period / 4;
+                due_at = Moment::now().after(period / 4);
                 if !std::mem::replace(&mut failing, true) {
                     warn!(%error, claims = due.len(), "leases were not renewed");
                 }

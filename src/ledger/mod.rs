@@ -20,6 +20,7 @@ mod state;
 mod sweep;
 mod tokens;
 mod wait;
+mod waiting;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -212,15 +213,36 @@ impl Ledger {
             // It was let in before the replica drained, and its body came after; nobody would renew or hand back its claim.
             return Verdict::HandedBack;
         }
-        let Some((flight, mut seat, first)) = self.board(intent) else {
+        let Some((flight, seat, first)) = self.board(intent) else {
             return Verdict::Unavailable(Unavailable::Overloaded);
         };
+        if first {
+            let verdict = self.await_verdict(&flight, seat, true, deadline).await;
+            trace::say("ticket_ledger.waited_ms", milliseconds(flight.waited()));
+            return verdict;
+        }
+        let (span, boarded) = (debug_span!("ledger.wait"), Instant::now());
+        let verdict = self.await_verdict(&flight, seat, false, deadline);
+        let verdict = verdict.instrument(span.clone()).await;
+        let ended = match &verdict {
+            Verdict::InProgress { .. } => "deadline",
+            Verdict::HandedBack => "handed_back",
+            Verdict::Unavailable(_) => "unavailable",
+            _ => "memory",
+        };
+        trace::say_on(&span, "ticket_ledger.wait.ended", ended);
+        trace::say("ticket_ledger.waited_ms", milliseconds(boarded.elapsed()));
+        verdict
+    }
+
+    async fn await_verdict(&self, flight: &Flight, mut seat: Seat, first: bool, deadline: Instant) -> Verdict {
         loop {
             let next_look = deadline.min(Instant::now() + LOOK_FOR_OUTAGE);
             match timeout_at(next_look, seat.wait_for(Option::is_some)).await {
                 Ok(Ok(verdict)) => return told(verdict.clone(), first),
                 Ok(Err(_)) => return Verdict::Unavailable(Unavailable::Fault),
                 Err(_) if Instant::now() >= deadline => {
+                    flight.note_deadline();
                     return Verdict::InProgress {
                         lease_left: flight.lease_left(),
                         runs: flight.runs(),
@@ -245,6 +267,7 @@ impl Ledger {
             Entry::Vacant(_) if crowded => None,
             Entry::Vacant(place) => {
                 let span = debug_span!("ledger.request", ticket_ledger.operation = intent.act.name());
+                trace::say_request_id(&span, &intent.key.request_id);
                 let flight = Arc::new(Flight::new(self, intent, span));
                 // Seated before it flies, so that it never looks unwanted.
                 let seat = flight.board();
@@ -315,20 +338,20 @@ impl Ledger {
     }
 
     /// Finishes a lapsed claim, whether or not somebody here waits for it: a waiter takes over only once.
-    fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token, place: Option<&str>) {
+    fn adopt(self: &Arc<Self>, intent: Intent, lapsed: Token, ran: Ran) {
         if self.store.leases.holds(lapsed) {
             // This replica's own attempt, which came too late to renew it and does so now.
             return;
         }
         let span = debug_span!(parent: None, "ledger.adopt", ticket_ledger.operation = intent.act.name());
-        trace::link(&span, place);
+        trace::say_request_id(&span, &intent.key.request_id);
         let flight = Arc::new(Flight::new(self, intent, span.clone()));
         let mut flights = unpoisoned(self.flights.lock());
         // Callers board it, unless they wait on a flight already. That one learns the end like any other waiter.
         flights
             .entry((flight.intent.key.clone(), flight.intent.fingerprint))
             .or_insert_with(|| Arc::clone(&flight));
-        self.tasks.spawn(flight.adopt(lapsed).instrument(span));
+        self.tasks.spawn(flight.adopt(lapsed, ran).instrument(span));
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::state::{Fingerprint, Key, Token};
+use super::state::{Fingerprint, Key, Ran, Token};
 use super::{Intent, Ledger};
 use crate::postgres::DatabaseError;
 
@@ -26,6 +26,8 @@ struct Lapsed {
     token: Token,
     arguments: String,
     origin: String,
+    replica: String,
+    attempt: i32,
     trace: Option<String>,
 }
 
@@ -79,7 +81,12 @@ fn take_up(ledger: &Arc<Ledger>, lapsed: Lapsed) {
         origin: lapsed.origin.into(),
         act: Arc::clone(act),
     };
-    ledger.adopt(intent, lapsed.token, lapsed.trace.as_deref());
+    let ran = Ran {
+        replica: lapsed.replica.into(),
+        attempt: lapsed.attempt,
+        place: lapsed.trace.map(Into::into),
+    };
+    ledger.adopt(intent, lapsed.token, ran);
 }
 
 /// How long ago the oldest request that is not settled was first claimed, in ms; 0 when all are settled.
@@ -107,7 +114,7 @@ async fn oldest_running(ledger: &Ledger) -> Result<u64, DatabaseError> {
 async fn find_lapsed(ledger: &Ledger) -> Result<Vec<Lapsed>, DatabaseError> {
     const SQL: &str = "
         select r.principal, r.request_id, r.operation, r.fingerprint, r.token, r.arguments,
-               coalesce(r.origin, '') as origin, r.trace
+               coalesce(r.origin, '') as origin, r.replica, r.attempt, r.trace
         from unsettled u
         join requests r using (principal, request_id)
         where r.status = 'running' and r.lease_until < clock_timestamp()

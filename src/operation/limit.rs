@@ -25,12 +25,13 @@ pub enum Unit {
 /// # Errors
 /// Postgres cannot be reached. Whether a unit was taken is not known then; nothing else has happened.
 pub async fn take_unit(database: &Database, source: &str, most: i64) -> Result<Unit, DatabaseError> {
+    // hour_after is asked once the row is held: whoever waited for it may have come in another hour.
     const SQL: &str = "
         with taken as (
             insert into source_units as u (source, hour, used) values ($1, this_hour(), 1)
             on conflict (source) do update
-            set hour = excluded.hour, used = case when u.hour = excluded.hour then u.used + 1 else 1 end
-            where u.hour <> excluded.hour or u.used < $2
+            set hour = hour_after(u.hour), used = case when u.hour = hour_after(u.hour) then u.used + 1 else 1 end
+            where u.hour <> hour_after(u.hour) or u.used < $2
             returning 1
         )
         select exists (select from taken), seconds_of_hour_left()";

@@ -215,10 +215,10 @@ pub trait Operation: Send + Sync + 'static {
     }
 
     /// Runs where a repeat would be answered with `expired` because the stored result is gone, and where find_request finds
-    /// nothing, because the operation may know more than the ledger still does. It may refuse with a better reason, for instance
-    /// because what was created has been deleted.
-    async fn on_expired(&self, _reader: &Reader<'_>, _request_id: &str) -> Result<(), Refusal> {
-        Ok(())
+    /// nothing, because the operation may know more than the ledger still does. Says whether what this request created is still
+    /// there, and may refuse with a better reason, for instance because it has been deleted.
+    async fn on_expired(&self, _reader: &Reader<'_>, _request_id: &str) -> Result<bool, Refusal> {
+        Ok(false)
     }
 
     /// A reading operation's answer.
@@ -248,7 +248,7 @@ pub trait Tool: Act {
     /// See [`Operation::on_replay`].
     async fn on_replay(&self, reader: &Reader<'_>, answer: &mut Map<String, Value>) -> Result<(), Refusal>;
     /// See [`Operation::on_expired`].
-    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal>;
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal>;
     /// See [`Operation::read`].
     async fn read(&self, reader: &Reader<'_>, arguments: Value) -> Result<Value, Refusal>;
 }
@@ -315,7 +315,7 @@ impl<O: Operation> Tool for Erased<O> {
         self.0.on_replay(reader, answer).await
     }
 
-    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal> {
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal> {
         self.0.on_expired(reader, request_id).await
     }
 

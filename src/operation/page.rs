@@ -6,6 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::answer::Refusal;
 
@@ -38,22 +39,25 @@ impl Cursor {
         }
     }
 
-    /// The cursor as callers see it.
-    pub fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(format!("{}.{}", self.created_us, self.id))
+    /// The cursor of a list as callers see it, with what tells one that was cut short, changed, or given out for another list.
+    pub fn encode(&self, list: &str) -> String {
+        let place = format!("{}.{}", self.created_us, self.id);
+        URL_SAFE_NO_PAD.encode(format!("{place}.{}", seal(list, &place)))
     }
 
-    /// Reads a cursor that a caller sent back.
+    /// Reads a cursor that a caller of this list sent back.
     ///
     /// # Errors
-    /// `invalid_argument` when it is none of ours.
-    pub fn decode(cursor: &str) -> Result<Self, Refusal> {
+    /// `invalid_argument` when it is none of this list's.
+    pub fn decode(cursor: &str, list: &str) -> Result<Self, Refusal> {
         let read = || {
             if cursor.len() > LONGEST_CURSOR {
                 return None;
             }
             let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-            let (created_us, id) = text.split_once('.')?;
+            let (place, sealed) = text.rsplit_once('.')?;
+            (sealed == seal(list, place)).then_some(())?;
+            let (created_us, id) = place.split_once('.')?;
             let known = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
             (known && !id.is_empty()).then_some(())?;
             let created_us = created_us.parse().ok().filter(|us| (0..=LATEST_US).contains(us))?;
@@ -64,35 +68,41 @@ impl Cursor {
         };
         read().ok_or_else(|| {
             Refusal::invalid(
-                "The cursor is not one that this service gave out; leave it out to begin at the first page.",
+                "The cursor is not one that this service gave out for this list; leave it out to begin at the first page.",
             )
         })
     }
 }
 
-/// An optional cursor, split into what SQL compares with.
+/// A few characters that follow from a list and a place in it. No secret: it guards against mistakes.
+fn seal(list: &str, place: &str) -> String {
+    let digest = Sha256::digest(format!("{list} {place}"));
+    URL_SAFE_NO_PAD.encode(digest.first_chunk::<6>().copied().unwrap_or_default())
+}
+
+/// An optional cursor of a list, split into what SQL compares with.
 ///
 /// # Errors
 /// As [`Cursor::decode`].
-pub fn after(cursor: Option<&str>) -> Result<(Option<i64>, Option<String>), Refusal> {
+pub fn after(cursor: Option<&str>, list: &str) -> Result<(Option<i64>, Option<String>), Refusal> {
     match cursor {
         None => Ok((None, None)),
         Some(cursor) => {
-            let cursor = Cursor::decode(cursor)?;
+            let cursor = Cursor::decode(cursor, list)?;
             Ok((Some(cursor.created_us), Some(cursor.id)))
         }
     }
 }
 
-/// Cuts items, of which one more than fits may have been read, to a page; puts them under `name`, and `next_cursor` beside
-/// them when there are more; see [`fitting`].
-pub fn cut(page: &mut Map<String, Value>, name: &str, items: Vec<(Cursor, Value)>, shows_something: bool) {
+/// Cuts items of a list, of which one more than fits may have been read, to a page; puts them under `name`, and `next_cursor`
+/// beside them when there are more; see [`fitting`].
+pub fn cut(page: &mut Map<String, Value>, name: &str, list: &str, items: Vec<(Cursor, Value)>, shows_something: bool) {
     let written = |value: &dyn ToString| value.to_string().chars().count();
     let frame = written(&Value::Object(page.clone())) + name.len() + FRAME_CHARACTERS;
     let (shown, next) = fitting(items, |item| written(item) + 1, frame, shows_something);
     page.insert(name.to_owned(), Value::Array(shown));
     if let Some(next) = next {
-        page.insert("next_cursor".to_owned(), Value::String(next.encode()));
+        page.insert("next_cursor".to_owned(), Value::String(next.encode(list)));
     }
 }
 

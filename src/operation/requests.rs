@@ -107,10 +107,15 @@ impl Operation for FindRequest {
         let seen = match found {
             Ok(seen) => seen,
             Err(too_old) => {
+                let mut is_there = false;
                 for tool in reader.registry.iter() {
-                    tool.on_expired(reader, &arguments.request_id).await?;
+                    is_there |= tool.on_expired(reader, &arguments.request_id).await?;
                 }
-                if too_old {
+                if is_there {
+                    answer["status"] = json!("expired");
+                    answer["recorded"] = json!(true);
+                    answer["next"] = json!(TOO_LONG_AGO);
+                } else if too_old {
                     answer["status"] = json!("expired");
                     answer["recorded"] = json!(false);
                     answer["next"] = json!(
@@ -157,11 +162,7 @@ impl Operation for FindRequest {
                     tool.on_expired(reader, &arguments.request_id).await?;
                 }
                 answer["recorded"] = json!(true);
-                (
-                    "expired",
-                    "It was recorded, but too long ago for its answer to be kept. Look for the thing itself; do not repeat the call."
-                        .to_owned(),
-                )
+                ("expired", TOO_LONG_AGO.to_owned())
             }
             Phase::Failed => (
                 "failed",
@@ -179,6 +180,9 @@ impl Operation for FindRequest {
         Ok(answer)
     }
 }
+
+const TOO_LONG_AGO: &str =
+    "It was recorded, but too long ago for its answer to be kept. Look for the thing itself; do not repeat the call.";
 
 /// Shows a stored result, after its operation's replay check has had its say. Where the operation is not offered nobody can
 /// check, so the result is not shown; nor is it to a caller who may not make that call any more.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::answer::{Outcome, Refusal};
+use super::answer::{Code, Outcome, Refusal};
 use super::caller::{Caller, Via};
 use super::crowd::{crowded, recorded};
 use super::key::{canonical, fingerprint, minted_ms, take_request_id};
@@ -56,6 +56,20 @@ pub struct Service {
 }
 
 impl Service {
+    /// Shows all that calls can come to, before the first one does.
+    pub fn observe(&self) {
+        for tool in self.registry.iter() {
+            let own: &[_] = match tool.card().class {
+                Class::ReadOnly => &[READ],
+                Class::Transactional { .. } => &[DONE, REPLAYED, IN_PROGRESS, HANDED_BACK],
+            };
+            let codes = Code::ALL.into_iter().map(Code::as_str);
+            for outcome in own.iter().copied().chain(codes) {
+                instruments().expect_call(tool.name(), outcome);
+            }
+        }
+    }
+
     /// Runs a call to its outcome. A caller that leaves drops the future and stops nothing.
     pub async fn run(&self, call: Call) -> Outcome {
         let name = call.tool.name();
@@ -167,13 +181,11 @@ impl Service {
             arguments,
             act: Arc::clone(&tool) as Arc<dyn crate::ledger::Act>,
         };
-        trace::say_request_id(&request_id);
-        let asked = Instant::now();
+        trace::say_request_id(&tracing::Span::current(), &request_id);
         let verdict = match verdict {
             Some(verdict) => verdict,
             None => self.ledger.perform(intent, arrived + self.wait).await,
         };
-        trace::say("ticket_ledger.waited_ms", asked.elapsed().as_millis() as i64);
         self.tell(caller, &tool, &request_id, verdict).await
     }
 
@@ -196,7 +208,7 @@ impl Service {
                 if settled.duplicate_of.is_some() && !replayed {
                     instruments().possible_duplicate();
                 }
-                say_who_ran(&settled.ran, replayed);
+                say_who_ran(&settled.ran, replayed, !replayed);
                 let mut answer = settled_answer(request_id, &settled, replayed);
                 if replayed && let Err(refusal) = tool.on_replay(&reader, &mut answer).await {
                     return refusal.into();
@@ -205,7 +217,7 @@ impl Service {
             }
             Verdict::InProgress { lease_left, runs } => {
                 if let Some(runs) = runs {
-                    say_who_ran(&runs, false);
+                    say_who_ran(&runs, false, false);
                 }
                 in_progress(request_id, lease_left)
             }
@@ -219,19 +231,21 @@ impl Service {
             Verdict::Failed => failed().into(),
             Verdict::Expired { recorded } => match tool.on_expired(&reader, request_id).await {
                 Err(refusal) => refusal.into(),
-                Ok(()) => expired(recorded).into(),
+                Ok(_) => expired(recorded).into(),
             },
             Verdict::Unavailable(reason) => unavailable(reason).into(),
         }
     }
 }
 
-/// Says on the call's span which attempt did or does the work, and links to it.
-fn say_who_ran(ran: &Ran, replayed: bool) {
+/// Says on the call's span which attempt did or does the work, and links to it if that is another call's.
+fn say_who_ran(ran: &Ran, replayed: bool, is_own: bool) {
     trace::say("ticket_ledger.replayed", replayed);
     trace::say("ticket_ledger.attempt", i64::from(ran.attempt));
     trace::say("ticket_ledger.ran_by", ran.replica.to_string());
-    trace::link(&tracing::Span::current(), ran.place.as_deref());
+    if !is_own {
+        trace::link(&tracing::Span::current(), ran.place.as_deref());
+    }
 }
 
 /// Normalises every argument but the key, which is compared byte for byte.
@@ -298,13 +312,20 @@ fn in_progress(request_id: &str, lease_left: Option<Duration>) -> Outcome {
     }
 }
 
+/// Outcomes as metrics and traces name them; a refusal is named by its code.
+const DONE: &str = "done";
+const REPLAYED: &str = "replayed";
+const READ: &str = "read";
+const IN_PROGRESS: &str = "in_progress";
+const HANDED_BACK: &str = "handed_back";
+
 fn name_of(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Done { replayed: false, .. } => "done",
-        Outcome::Done { replayed: true, .. } => "replayed",
-        Outcome::Read(_) => "read",
-        Outcome::InProgress { .. } => "in_progress",
+        Outcome::Done { replayed: false, .. } => DONE,
+        Outcome::Done { replayed: true, .. } => REPLAYED,
+        Outcome::Read(_) => READ,
+        Outcome::InProgress { .. } => IN_PROGRESS,
         Outcome::Refused(refusal) => refusal.code.as_str(),
-        Outcome::HandedBack => "handed_back",
+        Outcome::HandedBack => HANDED_BACK,
     }
 }

@@ -5,16 +5,18 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
-use tracing::{Instrument, debug_span};
+use tracing::{Instrument, Span, debug_span};
 
 use super::error::DatabaseError;
 use super::reach::Reach;
 use crate::telemetry::metrics::instruments;
+use crate::telemetry::trace;
 
 /// How a replica connects, and the limits it puts on its sessions.
 #[derive(Debug, Clone)]
@@ -80,7 +82,7 @@ impl Database {
     /// # Errors
     /// [`DatabaseError::Unreachable`] when none became free or none could be made within the limit.
     pub async fn lend(&self) -> Result<Lent, DatabaseError> {
-        match self.pool.get().await {
+        match self.take().await {
             Ok(object) => Ok(Lent {
                 object,
                 database: self.clone(),
@@ -112,20 +114,49 @@ impl Database {
         name: &'static str,
         statement: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, DatabaseError> {
-        let span = debug_span!(
-            "sql",
-            otel.name = name,
-            otel.kind = "client",
-            db.system.name = "postgresql",
-            db.operation.name = name,
-        );
-        match tokio::time::timeout(self.answer_limit, statement)
-            .instrument(span)
-            .await
-        {
-            Ok(answer) => answer.map_err(DatabaseError::from),
-            Err(_) => Err(DatabaseError::no_answer(self.answer_limit)),
+        let span = if trace::is_traced() {
+            debug_span!(
+                "sql",
+                otel.name = name,
+                otel.kind = "client",
+                db.system.name = "postgresql",
+                db.operation.name = name,
+            )
+        } else {
+            Span::none()
+        };
+        let statement = tokio::time::timeout(self.answer_limit, statement);
+        match statement.instrument(span.clone()).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                say_failure(&span, &error);
+                Err(error.into())
+            }
+            Err(_) => {
+                trace::fail(&span, "timeout");
+                Err(DatabaseError::no_answer(self.answer_limit))
+            }
         }
+    }
+
+    /// A connection out of the pool; a span if it is not to be had at once.
+    async fn take(&self) -> Result<Object<Connector>, PoolError<DatabaseError>> {
+        let mut taking = std::pin::pin!(self.pool.get());
+        let at_once = std::future::poll_fn(|context| Poll::Ready(taking.as_mut().poll(context)));
+        if let Poll::Ready(taken) = at_once.await {
+            return taken;
+        }
+        if !trace::is_traced() {
+            return taking.await;
+        }
+        let span = debug_span!("connection", otel.name = "wait for a connection");
+        let taken = taking.instrument(span.clone()).await;
+        match &taken {
+            Ok(_) => {}
+            Err(PoolError::Timeout(_)) => trace::fail(&span, "timeout"),
+            Err(_) => trace::fail(&span, "unreachable"),
+        }
+        taken
     }
 
     /// How much of the pool is used at this moment.
@@ -148,6 +179,18 @@ impl Database {
         self.reach.failed();
         // What broke one connection has most likely broken the idle ones; each would cost a caller a failed statement.
         self.pool.retain(|_, _| false);
+    }
+}
+
+/// Says on a statement's span how it failed: by the server's own code where it gave one.
+fn say_failure(span: &Span, error: &sqlx::Error) {
+    let code = error.as_database_error().and_then(|refusal| refusal.code());
+    match code {
+        Some(code) => {
+            trace::say_on(span, "db.response.status_code", code.to_string());
+            trace::fail(span, code.into_owned());
+        }
+        None => trace::fail(span, "unreachable"),
     }
 }
 

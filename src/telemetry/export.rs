@@ -1,25 +1,20 @@
 //! OTLP over HTTP and gRPC, as the standard `OTEL_*` variables say. An exporter that is down, slow or refuses costs calls nothing:
-//! it has a thread and a bounded queue of its own, what does not fit is dropped, and it says so once a minute.
+//! it has a thread and a bounded queue of its own, what does not fit is dropped and counted, and it says so once a minute.
 
-use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use opentelemetry_otlp::{MetricExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
-use tokio::time::Instant;
-use tracing::warn;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 
 use super::metrics::prometheus_reader;
-use crate::unpoisoned;
+use super::watch::{self, Watch, Watched};
 
-/// How often a failing exporter says so.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+/// How long an export may take unless a variable says otherwise, in ms; what the specification asks for.
+const EXPORT_LIMIT_MS: u64 = 10_000;
+/// How many spans wait for their export unless a variable says otherwise; what the specification asks for.
+const QUEUE: usize = 2_048;
 
 /// A variable that is set and not empty.
 pub(super) fn variable(name: &str) -> Option<String> {
@@ -54,12 +49,40 @@ fn is_grpc(signal: &str) -> Result<bool, String> {
     }
 }
 
+/// A variable of a signal, or else the one for all signals, and its name.
+fn setting(signal: &str, what: &str) -> Option<(String, String)> {
+    let names = [
+        format!("OTEL_EXPORTER_OTLP_{signal}_{what}"),
+        format!("OTEL_EXPORTER_OTLP_{what}"),
+    ];
+    names
+        .into_iter()
+        .find_map(|name| variable(&name).map(|value| (name, value)))
+}
+
+/// Refuses a compression that there is none of, which would be left out without a word.
+fn check_compression(signal: &str) -> Result<(), String> {
+    match setting(signal, "COMPRESSION") {
+        Some((name, value)) if !["gzip", "none"].contains(&value.to_ascii_lowercase().as_str()) => {
+            Err(format!("{name} is {value:?}: it must be gzip or none."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Keeps an eye on the exports of a signal.
+fn watch(signal: &str, what: &'static str) -> Watch {
+    let limit = setting(signal, "TIMEOUT").and_then(|(_, value)| value.parse().ok());
+    Watch::new(what, Duration::from_millis(limit.unwrap_or(EXPORT_LIMIT_MS)))
+}
+
 /// The maker of spans, and whether they go anywhere.
 pub(super) fn traces(resource: Resource) -> Result<(SdkTracerProvider, bool), String> {
     let provider = SdkTracerProvider::builder().with_resource(resource);
     if !is_wanted("TRACES")? {
         return Ok((provider.build(), false));
     }
+    check_compression("TRACES")?;
     let exporter = if is_grpc("TRACES")? {
         SpanExporter::builder().with_tonic().build()
     } else {
@@ -67,10 +90,10 @@ pub(super) fn traces(resource: Resource) -> Result<(SdkTracerProvider, bool), St
     };
     let exporter =
         exporter.map_err(|error| format!("Traces cannot be exported as the OTEL_ variables say: {error}."))?;
-    Ok((
-        provider.with_batch_exporter(Watched::new(exporter, "spans")).build(),
-        true,
-    ))
+    let room = variable("OTEL_BSP_MAX_QUEUE_SIZE").and_then(|room| room.parse().ok());
+    let room = room.filter(|room| *room > 0).unwrap_or(QUEUE);
+    let queue = watch::Queue::new(exporter, watch("TRACES", "spans"), room);
+    Ok((provider.with_span_processor(queue).build(), true))
 }
 
 /// The maker of metrics. They can always be scraped, and go out where an endpoint is named.
@@ -81,6 +104,7 @@ pub(super) fn metrics(resource: Resource) -> Result<SdkMeterProvider, String> {
     if !is_wanted("METRICS")? {
         return Ok(provider.build());
     }
+    check_compression("METRICS")?;
     let exporter = if is_grpc("METRICS")? {
         MetricExporter::builder().with_tonic().build()
     } else {
@@ -88,91 +112,6 @@ pub(super) fn metrics(resource: Resource) -> Result<SdkMeterProvider, String> {
     };
     let exporter =
         exporter.map_err(|error| format!("Metrics cannot be exported as the OTEL_ variables say: {error}."))?;
-    let reader = PeriodicReader::builder(Watched::new(exporter, "metrics")).build();
+    let reader = PeriodicReader::builder(Watched::new(exporter, watch("METRICS", "metrics"))).build();
     Ok(provider.with_reader(reader).build())
-}
-
-/// An exporter whose failures are said, seldom and in words of our own.
-struct Watched<E> {
-    exporter: E,
-    what: &'static str,
-    failures: Mutex<Failures>,
-}
-
-#[derive(Default)]
-struct Failures {
-    since_said: u64,
-    said: Option<Instant>,
-}
-
-impl<E> fmt::Debug for Watched<E> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Watched").field("what", &self.what).finish()
-    }
-}
-
-impl<E> Watched<E> {
-    fn new(exporter: E, what: &'static str) -> Self {
-        Self {
-            exporter,
-            what,
-            failures: Mutex::default(),
-        }
-    }
-
-    fn note(&self, result: OTelSdkResult) -> OTelSdkResult {
-        if let Err(error) = &result {
-            let mut failures = unpoisoned(self.failures.lock());
-            failures.since_said += 1;
-            if failures.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                warn!(
-                    what = self.what,
-                    failures = failures.since_said,
-                    %error,
-                    "telemetry cannot be exported and is dropped; calls go on"
-                );
-                *failures = Failures {
-                    since_said: 0,
-                    said: Some(Instant::now()),
-                };
-            }
-        }
-        result
-    }
-}
-
-impl opentelemetry_sdk::trace::SpanExporter for Watched<SpanExporter> {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.note(self.exporter.export(batch).await)
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.exporter.set_resource(resource);
-    }
-}
-
-impl PushMetricExporter for Watched<MetricExporter> {
-    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        self.note(self.exporter.export(metrics).await)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn temporality(&self) -> Temporality {
-        self.exporter.temporality()
-    }
 }

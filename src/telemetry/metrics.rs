@@ -15,6 +15,11 @@ const SECONDS: [f64; 14] = [
 /// Requests in a batch.
 const SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
+/// Spans were dropped because they came faster than the collector took them.
+pub const QUEUE_FULL: &str = "queue_full";
+/// Spans were dropped because the collector did not take them.
+pub const EXPORT_FAILED: &str = "export_failed";
+
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
 /// What is counted and measured where it happens.
@@ -33,6 +38,7 @@ pub struct Instruments {
     batch_size: Histogram<u64>,
     pool_timeouts: Counter<u64>,
     swept: Counter<u64>,
+    spans_dropped: Counter<u64>,
 }
 
 /// The instruments of this process. Used before telemetry is started, they count nothing for ever.
@@ -57,7 +63,7 @@ impl Instruments {
             ),
             http_duration: seconds(
                 "http.server.request.duration",
-                "Calls over HTTP, from arrival to answer",
+                "Requests over HTTP, MCP's and refused ones among them, from arrival to answer",
             ),
             joins: counter(
                 "ticket_ledger.joins",
@@ -98,30 +104,74 @@ impl Instruments {
                 "ticket_ledger.swept",
                 "Rows of the retention sweep, by what became of them",
             ),
+            spans_dropped: counter(
+                "ticket_ledger.spans.dropped",
+                "Spans that no collector has, by why: the queue was full, or their export failed",
+            ),
         }
+        .at_zero()
+    }
+
+    /// Shows every series whose labels are known before anything has happened. One that is born with its first event has no
+    /// increase to be seen, and alerts would sleep through that event. Calls begin with [`Instruments::expect_call`].
+    fn at_zero(self) -> Self {
+        for alone in [
+            &self.possible_duplicates,
+            &self.fenced,
+            &self.releases,
+            &self.hand_backs,
+            &self.failed_requests,
+            &self.pool_timeouts,
+        ] {
+            alone.add(0, &[]);
+        }
+        let labelled: [(&Counter<u64>, &'static str, &[&'static str]); 5] = [
+            (&self.joins, "by", &["memory", "notify", "poll"]),
+            (&self.takeovers, "by", &["waiter", "scan"]),
+            (&self.renewals, "result", &["renewed", "late", "failed"]),
+            (&self.swept, "what", &["scrubbed", "deleted", "set_aside"]),
+            (&self.spans_dropped, "reason", &[QUEUE_FULL, EXPORT_FAILED]),
+        ];
+        for (counter, label, values) in labelled {
+            for value in values {
+                counter.add(0, &[KeyValue::new(label, *value)]);
+            }
+        }
+        self
+    }
+
+    /// A call of this operation may come to this outcome.
+    pub fn expect_call(&self, operation: &'static str, outcome: &'static str) {
+        self.count_call(operation, outcome, 0);
     }
 
     /// A call and its outcome: `done`, `replayed`, `read`, `in_progress`, `handed_back` or the code of a refusal.
     pub fn call(&self, operation: &'static str, outcome: &'static str) {
-        let labels = [KeyValue::new("operation", operation), KeyValue::new("outcome", outcome)];
-        self.calls.add(1, &labels);
+        self.count_call(operation, outcome, 1);
     }
 
-    /// How long a method of MCP took; a tool only if it is one that is offered.
-    pub fn mcp(&self, method: &'static str, tool: Option<&'static str>, status: u16, took: Duration) {
+    fn count_call(&self, operation: &'static str, outcome: &'static str, calls: u64) {
+        let labels = [KeyValue::new("operation", operation), KeyValue::new("outcome", outcome)];
+        self.calls.add(calls, &labels);
+    }
+
+    /// How long a method of MCP took; a tool only if it is one that is offered. `error` is the conventions' `error.type`:
+    /// `tool_error`, a code of JSON-RPC or a status of HTTP.
+    pub fn mcp(&self, method: &'static str, tool: Option<&'static str>, error: Option<String>, took: Duration) {
         let mut labels = vec![KeyValue::new("mcp.method.name", method)];
         labels.extend(tool.map(|tool| KeyValue::new("gen_ai.tool.name", tool)));
-        labels.extend((status >= 400).then(|| KeyValue::new("error.type", status.to_string())));
+        labels.extend(error.map(|error| KeyValue::new("error.type", error)));
         self.mcp_duration.record(took.as_secs_f64(), &labels);
     }
 
-    /// How long a route of HTTP took.
-    pub fn http(&self, method: &'static str, route: String, status: u16, took: Duration) {
-        let labels = [
+    /// How long a request over HTTP took; a route only if it led to one.
+    pub fn http(&self, method: &'static str, route: Option<String>, status: u16, took: Duration) {
+        let mut labels = vec![
             KeyValue::new("http.request.method", method),
-            KeyValue::new("http.route", route),
             KeyValue::new("http.response.status_code", i64::from(status)),
         ];
+        labels.extend(route.map(|route| KeyValue::new("http.route", route)));
+        labels.extend((status >= 500).then(|| KeyValue::new("error.type", status.to_string())));
         self.http_duration.record(took.as_secs_f64(), &labels);
     }
 
@@ -179,6 +229,12 @@ impl Instruments {
     /// Rows of the sweep: `scrubbed`, `deleted` or `set_aside`.
     pub fn swept(&self, what: &'static str, rows: i64) {
         self.swept.add(rows.unsigned_abs(), &[KeyValue::new("what", what)]);
+    }
+
+    /// Spans were dropped, because of [`QUEUE_FULL`] or [`EXPORT_FAILED`].
+    pub fn spans_dropped(&self, reason: &'static str, spans: usize) {
+        let spans = u64::try_from(spans).unwrap_or(u64::MAX);
+        self.spans_dropped.add(spans, &[KeyValue::new("reason", reason)]);
     }
 }
 

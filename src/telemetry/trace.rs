@@ -1,5 +1,6 @@
 //! Spans across processes: where a call comes from, which attempt did its work, and the links between them.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use opentelemetry::global;
@@ -98,30 +99,56 @@ pub fn link_to(span: &Span, other: &Span) {
     span.add_link(other.context().span().span_context().clone());
 }
 
+/// Whether what is done now is done for a call or for a request, and may have a span. What a replica does by itself makes no traces:
+/// they would bury the calls.
+pub fn is_traced() -> bool {
+    !Span::current().is_none()
+}
+
 /// Gives a span that has begun the name that is known only now.
 pub fn rename(span: &Span, name: String) {
     span.context().span().update_name(name);
 }
 
+/// Ends a span for whoever collects it, now or when this is dropped. Else it would stay open for as long as anything below it goes on,
+/// such as an attempt that outlasts the call that it was begun for.
+#[derive(Debug)]
+pub struct Ends(pub Span);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.context().span().end();
+    }
+}
+
 /// Says that a span ended badly, and how, in the conventions' words.
-pub fn fail(span: &Span, kind: &'static str) {
-    span.set_attribute("error.type", kind);
+pub fn fail(span: &Span, kind: impl Into<Cow<'static, str>>) {
+    let kind = kind.into();
+    span.set_attribute("error.type", kind.clone());
     span.set_status(Status::error(kind));
 }
 
 /// Says something of the call on its span. Never an argument, a result, a token or a caller.
 pub fn say(name: &'static str, value: impl Into<opentelemetry::Value>) {
-    Span::current().set_attribute(name, value);
+    say_on(&Span::current(), name, value);
+}
+
+/// Says something on a span. Never an argument, a result, a token or a caller.
+pub fn say_on(span: &Span, name: &'static str, value: impl Into<opentelemetry::Value>) {
+    span.set_attribute(name, value);
 }
 
 /// Says which request a span belongs to, or a hash of it where request_ids are not to leave.
-pub fn say_request_id(request_id: &str) {
+pub fn say_request_id(span: &Span, request_id: &str) {
     use sha2::{Digest, Sha256};
+    if span.is_disabled() {
+        return;
+    }
     if HASH_REQUEST_IDS.load(Ordering::Relaxed) {
         let hash = Sha256::digest(request_id.as_bytes());
         let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        say("ticket_ledger.request_id_hash", hex);
+        say_on(span, "ticket_ledger.request_id_hash", hex);
     } else {
-        say("ticket_ledger.request_id", request_id.to_owned());
+        say_on(span, "ticket_ledger.request_id", request_id.to_owned());
     }
 }

@@ -1,12 +1,12 @@
 //! What every request passes before it is looked at: its arrival is stamped, its Host and Origin are checked, and a replica
 //! that is stopping says so.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
@@ -17,7 +17,13 @@ use tracing::{Instrument, Span, info_span};
 use super::auth::NeedsScope;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::operation::answer::{Code, Refusal};
+use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace::{self, Parent};
+
+/// The conventions' word for methods that they do not know.
+const OTHER: &str = "_OTHER";
+/// Most of a path that a span has, in characters.
+const LONGEST_PATH: usize = 256;
 
 /// When a request arrived at this replica; every deadline counts from here.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +38,10 @@ impl HandBack {
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// What the front needs to know.
@@ -43,26 +53,48 @@ pub struct Front {
 }
 
 /// The outermost layer.
-pub async fn pass(State(front): State<Front>, mut request: Request, next: Next) -> Response {
-    if let Some(refused) = front.refuse(&request) {
-        return sealed(refused);
+pub async fn pass(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let arrived = Instant::now();
+    let method = known_method(request.method());
+    let span = span_of(&request, method);
+    // With the answer, or when the caller leaves, whatever goes on for it.
+    let _ends = trace::Ends(span.clone());
+    let (response, route) = front.answer(request, next, arrived, &span).await;
+    let status = response.status().as_u16();
+    span.record("http.response.status_code", i64::from(status));
+    if status >= 500 {
+        trace::fail(&span, status.to_string());
     }
-    let hand_back = HandBack::default();
-    request.extensions_mut().insert(Arrived(Instant::now()));
-    request.extensions_mut().insert(hand_back.clone());
-    let span = span_of(&request);
-    request.extensions_mut().insert(CallSpan(span.clone()));
-    let mut response = next.run(request).instrument(span.clone()).await;
-    span.record("http.response.status_code", i64::from(response.status().as_u16()));
-    match response.status() {
-        StatusCode::BAD_GATEWAY => trace::fail(&span, "502"),
-        StatusCode::SERVICE_UNAVAILABLE => trace::fail(&span, "503"),
-        _ => {}
+    if let Some(route) = &route {
+        trace::rename(&span, format!("{} {route}", in_names(method)));
+        span.record("http.route", &**route);
     }
-    if hand_back.0.load(Ordering::Relaxed) {
-        response = stopping();
-    }
+    instruments().http(method, route, status, arrived.elapsed());
     sealed(response)
+}
+
+/// Where a request led, for its span and the metrics: said by whoever answers it.
+#[derive(Debug, Clone, Default)]
+pub struct Led(Arc<OnceLock<String>>);
+
+impl Led {
+    pub fn to(&self, route: impl Into<String>) {
+        let _ = self.0.set(route.into());
+    }
+}
+
+/// The method, as one of a bounded set: a stranger may invent any.
+fn known_method(method: &Method) -> &'static str {
+    const KNOWN: [&str; 9] = [
+        "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "CONNECT",
+    ];
+    let known = KNOWN.into_iter().find(|known| *known == method.as_str());
+    known.unwrap_or(OTHER)
+}
+
+/// The method as spans are named after it.
+fn in_names(method: &'static str) -> &'static str {
+    if method == OTHER { "HTTP" } else { method }
 }
 
 /// With what tells browsers, and whatever is on the way, to keep nothing of it and to make nothing else of it.
@@ -81,19 +113,22 @@ fn sealed(mut response: Response) -> Response {
     response
 }
 
-/// The span that a call's outcome is said on.
-#[derive(Debug, Clone)]
-pub struct CallSpan(pub Span);
-
-/// The span of a request over HTTP; the route comes later, when it is known.
-fn span_of(request: &Request) -> Span {
+/// The span of a request over HTTP; the route comes later, when it is known. Never the query: it holds arguments.
+fn span_of(request: &Request, method: &'static str) -> Span {
+    let path = request.uri().path();
+    let shortened = path
+        .char_indices()
+        .nth(LONGEST_PATH)
+        .map_or(path, |(end, _)| &path[..end]);
     let span = info_span!(
         "http",
-        otel.name = %request.method(),
+        otel.name = in_names(method),
         otel.kind = "server",
-        http.request.method = %request.method(),
+        http.request.method = method,
         http.route = Empty,
         http.response.status_code = Empty,
+        url.path = shortened,
+        url.scheme = "http",
     );
     let text = |name| {
         let value = request.headers().get(name)?;
@@ -108,6 +143,27 @@ fn span_of(request: &Request) -> Span {
 }
 
 impl Front {
+    /// The response, and where the request led.
+    async fn answer(
+        &self,
+        mut request: Request,
+        next: Next,
+        arrived: Instant,
+        span: &Span,
+    ) -> (Response, Option<String>) {
+        if let Some(refused) = self.refuse(&request) {
+            return (refused, None);
+        }
+        let (hand_back, led) = (HandBack::default(), Led::default());
+        let extensions = request.extensions_mut();
+        extensions.insert(Arrived(arrived));
+        extensions.insert(hand_back.clone());
+        extensions.insert(led.clone());
+        let response = next.run(request).instrument(span.clone()).await;
+        let response = if hand_back.is_set() { stopping() } else { response };
+        (response, led.0.get().cloned())
+    }
+
     fn refuse(&self, request: &Request) -> Option<Response> {
         if self.lifecycle.stage() == Stage::Draining {
             // It came on a connection that was open already; new ones are refused.

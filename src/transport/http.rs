@@ -16,14 +16,12 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::body::{self, Unreadable};
-use super::front::{Arrived, CallSpan, HandBack, json, refused};
+use super::front::{Arrived, HandBack, Led, json, refused};
 use super::openapi;
 use crate::operation::answer::{Code, Refusal, Told};
 use crate::operation::caller::{Caller, Via};
 use crate::operation::run::{Call, Service};
 use crate::operation::{Route, Tool};
-use crate::telemetry::metrics::instruments;
-use crate::telemetry::trace;
 
 /// Below which all routes are.
 pub const ROOT: &str = "/api/v1";
@@ -99,7 +97,7 @@ fn route(method: &str, endpoints: Vec<Endpoint>) -> MethodRouter {
          Extension(Arrived(arrived)): Extension<Arrived>,
          Extension(hand_back): Extension<HandBack>,
          Extension(caller): Extension<Caller>,
-         Extension(CallSpan(span)): Extension<CallSpan>,
+         Extension(led): Extension<Led>,
          request: Request| async move {
             let path = path.ok();
             let last = path
@@ -109,18 +107,11 @@ fn route(method: &str, endpoints: Vec<Endpoint>) -> MethodRouter {
             let Some(endpoint) = endpoints.into_iter().find(|endpoint| last.ends_with(endpoint.ending)) else {
                 return no_such_path().await;
             };
-            let Route {
-                method, path: route, ..
-            } = endpoint.tool.card().route;
-            let route = format!("{ROOT}{route}");
-            trace::rename(&span, format!("{method} {route}"));
-            span.record("http.route", &*route);
-            let response = match endpoint.read(path, request, arrived).await {
+            led.to(format!("{ROOT}{}", endpoint.tool.card().route.path));
+            match endpoint.read(path, request, arrived).await {
                 Ok(arguments) => endpoint.run(caller, arguments, arrived, &hand_back).await,
                 Err(Unreadable(refusal, status)) => refused(&refusal, status),
-            };
-            instruments().http(method, route, response.status().as_u16(), arrived.elapsed());
-            response
+            }
         },
     )
 }

@@ -19,10 +19,10 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Span, info};
 
 use super::body::{self, Unreadable};
-use super::front::{Arrived, CallSpan, HandBack, json as json_response, refused};
+use super::front::{Arrived, HandBack, Led, json as json_response, refused};
 use super::peek::Peek;
 use crate::operation::answer::{Refusal, shortened};
 use crate::operation::caller::{Caller, Via};
@@ -31,6 +31,9 @@ use crate::operation::scope::{Scope, Scopes};
 use crate::operation::{Tool, words};
 use crate::telemetry::metrics::instruments;
 use crate::telemetry::trace;
+
+/// Where it is found.
+pub const PATH: &str = "/mcp";
 
 /// What the conventions call a tool's own refusal.
 const TOOL_ERROR: &str = "tool_error";
@@ -82,17 +85,63 @@ pub fn endpoint(service: &Arc<Service>, limits: body::Limits) -> Endpoint {
     }
 }
 
-/// Where a call that needs another scope says so: the response becomes a 403 with a challenge, because that is where clients
-/// look for it.
+/// The span that a call's outcome is said on.
+#[derive(Debug, Clone)]
+struct CallSpan(Span);
+
+/// What the handler, which runs in a task of its own, leaves to whoever makes the response.
 #[derive(Debug, Clone, Default)]
-struct Forbidden(Arc<OnceLock<Refusal>>);
+struct Noted(Arc<Notes>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// A call that needs another scope: the response becomes a 403 with a challenge, because that is where clients look for it.
+    forbidden: OnceLock<Refusal>,
+    /// How it failed, if it did.
+    failed: OnceLock<Failed>,
+}
+
+/// How a message failed, for spans and metrics.
+#[derive(Debug, Clone, Copy)]
+enum Failed {
+    /// The tool refused.
+    Tool,
+    /// An error in JSON-RPC's own words, with its code.
+    Rpc(i64),
+    /// A status of HTTP.
+    Http(StatusCode),
+}
+
+impl Failed {
+    /// The conventions' `error.type`.
+    fn kind(self) -> String {
+        match self {
+            Self::Tool => TOOL_ERROR.to_owned(),
+            Self::Rpc(code) => code.to_string(),
+            Self::Http(status) => status.as_u16().to_string(),
+        }
+    }
+
+    /// Says it on the span of the method, and in a line of the log if no call does.
+    fn say(self, span: &Span, method: &'static str, arrived: Instant) {
+        trace::fail(span, self.kind());
+        if let Self::Rpc(code) = self {
+            trace::say_on(span, "rpc.response.status_code", code.to_string());
+            let took_ms = arrived.elapsed().as_millis() as u64;
+            span.in_scope(|| info!(method, code, took_ms, "a message was refused"));
+        }
+    }
+}
 
 /// Hands a request to the endpoint, and says in JSON-RPC's own words when it was no call.
 pub async fn serve(
     State(endpoint): State<Endpoint>,
     Extension(Arrived(arrived)): Extension<Arrived>,
+    Extension(hand_back): Extension<HandBack>,
+    Extension(led): Extension<Led>,
     request: Request,
 ) -> Response {
+    led.to(PATH);
     let (head, body) = request.into_parts();
     let bytes = match body::read(body, endpoint.limits, arrived + endpoint.wait).await {
         Ok(bytes) => Bytes::from(bytes),
@@ -110,35 +159,52 @@ pub async fn serve(
     let tool = endpoint.offered(&peek);
     let span = peek.span(method, tool);
     let mut request = Request::from_parts(head, Body::from(bytes.clone()));
-    let forbidden = Forbidden::default();
-    request.extensions_mut().insert(forbidden.clone());
+    let noted = Noted::default();
+    request.extensions_mut().insert(noted.clone());
     request.extensions_mut().insert(CallSpan(span.clone()));
     let handled = endpoint.inner.handle(request).instrument(span.clone()).await;
-    let response = match forbidden.0.get() {
-        Some(refusal) => refused(refusal, None),
-        None => handled.map(Body::new),
-    };
-    instruments().mcp(method, tool, response.status().as_u16(), arrived.elapsed());
-    if forbidden.0.get().is_some() {
-        return response;
+    let (response, failed) = answer(handled.map(Body::new), &peek, &noted.0, hand_back.is_set()).await;
+    if let Some(failed) = failed {
+        failed.say(&span, method, arrived);
     }
-    if response.status() == StatusCode::ACCEPTED && !peek.is_notification() {
+    instruments().mcp(method, tool, failed.map(Failed::kind), arrived.elapsed());
+    drop(trace::Ends(span));
+    response
+}
+
+/// The response to what was handled, and how that failed, if it did.
+async fn answer(handled: Response, peek: &Peek<'_>, notes: &Notes, handed_back: bool) -> (Response, Option<Failed>) {
+    let failed = notes.failed.get().copied();
+    if let Some(refusal) = notes.forbidden.get() {
+        return (refused(refusal, None), failed);
+    }
+    if handed_back {
+        // The front puts it in the place of this.
+        return (handled, Some(Failed::Http(StatusCode::BAD_GATEWAY)));
+    }
+    if handled.status() == StatusCode::ACCEPTED && !peek.is_notification() {
         // 202 would be taken for a call that goes on, or for one that was done.
         let message = "A request needs an id that is a text or an integer. Nothing was done.";
-        return json_response(StatusCode::BAD_REQUEST, &error(-32600, message));
+        let response = json_response(StatusCode::BAD_REQUEST, &error(-32600, message));
+        return (response, Some(Failed::Rpc(-32600)));
     }
-    if response.status().is_client_error() {
-        return reworded(response).await;
+    if handled.status().is_client_error() {
+        let (response, code) = reworded(handled).await;
+        return (response, Some(Failed::Rpc(code)));
     }
-    response
+    let status = handled.status();
+    (
+        handled,
+        failed.or(status.is_server_error().then_some(Failed::Http(status))),
+    )
 }
 
 fn error(code: i32, message: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } })
 }
 
-/// A refusal of the protocol's own layer: always JSON-RPC, and always with a word on the work.
-async fn reworded(response: Response) -> Response {
+/// A refusal of the protocol's own layer, and its code: always JSON-RPC, and always with a word on the work.
+async fn reworded(response: Response) -> (Response, i64) {
     let (mut head, body) = response.into_parts();
     let text = to_bytes(body, 64 * 1024).await.unwrap_or_default();
     let body = match serde_json::from_slice::<Value>(&text) {
@@ -160,11 +226,12 @@ async fn reworded(response: Response) -> Response {
             }
         }
     };
+    let code = body["error"]["code"].as_i64().unwrap_or(-32600);
     let body = body.to_string();
     head.headers.remove(header::CONTENT_LENGTH);
     head.headers
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Response::from_parts(head, Body::from(body))
+    (Response::from_parts(head, Body::from(body)), code)
 }
 
 /// The message, and that nothing was done, which holds for all that is refused before a tool is called.
@@ -174,6 +241,21 @@ fn nothing_was_done(message: &str) -> String {
         return message;
     }
     format!("{}. Nothing was done.", message.trim_end_matches('.'))
+}
+
+/// Where the handler leaves what it knows of a request.
+fn notes(context: &RequestContext<RoleServer>) -> Option<&Notes> {
+    let parts = context.extensions.get::<http::request::Parts>()?;
+    let noted = parts.extensions.get::<Noted>()?;
+    Some(&noted.0)
+}
+
+/// A refusal in JSON-RPC's own words.
+fn rpc_error(context: &RequestContext<RoleServer>, code: ErrorCode, message: String) -> ErrorData {
+    if let Some(notes) = notes(context) {
+        let _ = notes.failed.set(Failed::Rpc(i64::from(code.0)));
+    }
+    ErrorData::new(code, message, None)
 }
 
 #[derive(Clone)]
@@ -215,10 +297,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         if request.is_some_and(|request| request.cursor.is_some()) {
-            return Err(ErrorData::invalid_params(
-                "There is one page of tools; leave the cursor out. Nothing was done.",
-                None,
-            ));
+            let message = "There is one page of tools; leave the cursor out. Nothing was done.";
+            return Err(rpc_error(&context, ErrorCode::INVALID_PARAMS, message.to_owned()));
         }
         let parts = context.extensions.get::<http::request::Parts>();
         let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
@@ -238,13 +318,9 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = self.0.service.registry.find(&request.name) else {
-            return Err(ErrorData::invalid_params(
-                format!(
-                    "There is no tool {}; tools/list names them. Nothing was done.",
-                    shortened(&request.name)
-                ),
-                None,
-            ));
+            let name = shortened(&request.name);
+            let message = format!("There is no tool {name}; tools/list names them. Nothing was done.");
+            return Err(rpc_error(&context, ErrorCode::INVALID_PARAMS, message));
         };
         let parts = context.extensions.get::<http::request::Parts>();
         let arrived = parts
@@ -252,10 +328,8 @@ impl ServerHandler for Handler {
             .map_or_else(Instant::now, |arrived| arrived.0);
         let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Caller>()).cloned() else {
             // The front has it beside every request.
-            return Err(ErrorData::internal_error(
-                "It is not known who calls. Nothing was done.",
-                None,
-            ));
+            let message = "It is not known who calls. Nothing was done.";
+            return Err(rpc_error(&context, ErrorCode::INTERNAL_ERROR, message.to_owned()));
         };
         // The handler runs in a task of its own, which knows no span.
         let span = parts
@@ -271,7 +345,7 @@ impl ServerHandler for Handler {
                 arguments: request.arguments.unwrap_or_default(),
                 arrived,
             })
-            .instrument(span.clone())
+            .instrument(span)
             .await;
         let card = tool.card();
         let Some(told) = outcome.told(card.route.success) else {
@@ -281,12 +355,12 @@ impl ServerHandler for Handler {
             // The front puts a 502 in its place.
             return Ok(CallToolResult::structured_error(json!({})).into());
         };
-        if let Some(refusal) = &told.refusal {
-            trace::fail(&span, TOOL_ERROR);
-            if refusal.needs.is_some()
-                && let Some(forbidden) = parts.and_then(|parts| parts.extensions.get::<Forbidden>())
-            {
-                let _ = forbidden.0.set(refusal.clone());
+        if let Some(refusal) = &told.refusal
+            && let Some(notes) = notes(&context)
+        {
+            let _ = notes.failed.set(Failed::Tool);
+            if refusal.needs.is_some() {
+                let _ = notes.forbidden.set(refusal.clone());
             }
         }
         // Structured content and text are the same object, because some clients show a model only the one, some only the other.
@@ -312,9 +386,9 @@ impl ServerHandler for Handler {
         };
         if known {
             let message = format!("The params of {} do not fit. Nothing was done.", request.method);
-            return Err(ErrorData::invalid_params(message, None));
+            return Err(rpc_error(&context, ErrorCode::INVALID_PARAMS, message));
         }
         let message = format!("There is no method {}. Nothing was done.", shortened(&request.method));
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+        Err(rpc_error(&context, ErrorCode::METHOD_NOT_FOUND, message))
     }
 }

@@ -206,6 +206,14 @@ fn refuse(responses: &mut Map<String, Value>, statuses: &[u16]) {
                 "properties": { "error": { "properties": { "code": { "enum": codes(*status) } } } },
             } } },
         });
+        if [401, 403].contains(status) {
+            response["headers"] = json!({
+                "WWW-Authenticate": {
+                    "description": "Where callers are asked who they are: what is missing, and where it is to be had (RFC 9728).",
+                    "schema": { "type": "string" },
+                },
+            });
+        }
         if [429, 502, 503].contains(status) {
             response["headers"] = retry_after();
         }

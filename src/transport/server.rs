@@ -152,7 +152,7 @@ impl Transports<'_> {
             }
         });
         Router::new()
-            .route("/mcp", any(mcp::serve).with_state(endpoint))
+            .route(mcp::PATH, any(mcp::serve).with_state(endpoint))
             .nest(http::ROOT, http::router(&self.service, limit))
             .layer(from_fn_with_state(door, admit))
             .route(METADATA, metadata.clone())

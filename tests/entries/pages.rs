@@ -124,6 +124,67 @@ async fn a_page_has_50_replies_in_the_order_of_their_times_and_ids() {
 }
 
 #[tokio::test]
+async fn a_cursor_is_good_for_its_own_list_and_as_it_was_given_out() {
+    let scene = Scene::new().await;
+    let replica = start(&scene).ready().await;
+    let mut asked = Vec::new();
+    for key in ["q1", "q2"] {
+        asked.push(call(&replica, Way::Http, "post_entry", question(key)).await.fresh());
+    }
+    let posts = (0..60).map(|number| {
+        call(
+            &replica,
+            Way::Mcp,
+            "post_entry",
+            reply(&format!("r{number}"), asked[0].id()),
+        )
+    });
+    join_all(posts).await;
+    join_all((0..60).map(|number| replica.create(format!("t{number}").leak(), "A ticket"))).await;
+    let page = call(
+        &replica,
+        Way::Http,
+        "list_replies",
+        json!({ "thread_id": asked[0].id() }),
+    )
+    .await;
+    let cursor = page.read().data["next_cursor"].as_str().expect("a cursor").to_owned();
+    let tickets = replica.get("/tickets").await;
+    let of_tickets = tickets.body["next_cursor"].as_str().expect("a cursor").to_owned();
+    let length = cursor.len();
+    let last = if cursor.ends_with('A') { "B" } else { "A" };
+    for (broken, thread) in [
+        (cursor[..length - 3].to_owned(), asked[0].id()),
+        (format!("{}{last}", &cursor[..length - 1]), asked[0].id()),
+        (
+            format!("{}{}", if cursor.starts_with('M') { "N" } else { "M" }, &cursor[1..]),
+            asked[0].id(),
+        ),
+        (cursor.clone(), asked[1].id()),
+        (of_tickets.clone(), asked[0].id()),
+    ] {
+        for way in WAYS {
+            let arguments = json!({ "thread_id": thread, "cursor": broken });
+            let told = call(&replica, way, "list_replies", arguments).await;
+            told.refused(400, "invalid_argument");
+        }
+        let document = replica.get(&format!("/threads/{thread}.md?cursor={broken}")).await;
+        assert_eq!(document.status, 400, "{broken}: {document:?}");
+    }
+    let strange = replica.get(&format!("/tickets?cursor={cursor}")).await;
+    assert_eq!(
+        (strange.status, strange.code()),
+        (400, "invalid_argument"),
+        "{strange:?}"
+    );
+    assert_eq!(replica.get(&format!("/tickets?cursor={of_tickets}")).await.status, 200);
+    let document = replica
+        .get(&format!("/threads/{}.md?cursor={cursor}", asked[0].id()))
+        .await;
+    assert_eq!(document.status, 200, "{document:?}");
+}
+
+#[tokio::test]
 async fn a_reply_that_is_committed_late_does_not_slip_in_before_a_place_that_was_told() {
     let scene = Scene::new().await;
     let [one, two, _] = three(&scene).await;

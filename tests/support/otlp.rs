@@ -1,14 +1,18 @@
 //! A collector: it takes OTLP over HTTP and keeps the spans.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
 use super::eventually;
@@ -24,6 +28,10 @@ pub struct Span {
     /// (trace, span) of each.
     pub links: Vec<(Vec<u8>, Vec<u8>)>,
     pub attributes: HashMap<String, String>,
+    /// From its start to its end.
+    pub took: Duration,
+    /// Whether its status says that it failed.
+    pub failed: bool,
     /// `service.instance.id`: the replica's name.
     pub replica: String,
 }
@@ -41,20 +49,36 @@ impl Span {
 /// A running collector.
 pub struct Collector {
     pub address: String,
+    taken: Taken,
+}
+
+/// What a collector has, and how long it takes to take it.
+#[derive(Clone, Default)]
+struct Taken {
     spans: Arc<Mutex<Vec<Span>>>,
+    compressed: Arc<AtomicBool>,
+    slow: Duration,
 }
 
 impl Collector {
     pub async fn start() -> Self {
-        let spans = Arc::new(Mutex::new(Vec::new()));
+        Self::slow(Duration::ZERO).await
+    }
+
+    /// One that answers each export after a while.
+    pub async fn slow(slow: Duration) -> Self {
+        let taken = Taken {
+            slow,
+            ..Taken::default()
+        };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address").to_string();
         let router = Router::new()
             .route("/v1/traces", post(take))
             .route("/v1/metrics", post(|| async { "" }))
-            .with_state(Arc::clone(&spans));
+            .with_state(taken.clone());
         tokio::spawn(async { axum::serve(listener, router).await });
-        Self { address, spans }
+        Self { address, taken }
     }
 
     /// A replica that exports to it, soon.
@@ -66,7 +90,12 @@ impl Collector {
     }
 
     pub fn spans(&self) -> Vec<Span> {
-        self.spans.lock().expect("the spans").clone()
+        self.taken.spans.lock().expect("the spans").clone()
+    }
+
+    /// Whether an export came compressed; what was in it is not kept.
+    pub fn was_compressed(&self) -> bool {
+        self.taken.compressed.load(Ordering::SeqCst)
     }
 
     /// Waits for a span that fits.
@@ -102,9 +131,18 @@ impl Collector {
     }
 }
 
-async fn take(State(spans): State<Arc<Mutex<Vec<Span>>>>, body: Bytes) {
+async fn take(State(taken): State<Taken>, headers: HeaderMap, body: Bytes) {
+    tokio::time::sleep(taken.slow).await;
+    if headers
+        .get("content-encoding")
+        .is_some_and(|encoding| encoding == "gzip")
+    {
+        assert!(body.starts_with(&[0x1f, 0x8b]), "it is not compressed");
+        taken.compressed.store(true, Ordering::SeqCst);
+        return;
+    }
     let request = ExportTraceServiceRequest::decode(body).expect("OTLP");
-    let mut spans = spans.lock().expect("the spans");
+    let mut spans = taken.spans.lock().expect("the spans");
     for resource in request.resource_spans {
         let of_resource = attributes(resource.resource.expect("a resource").attributes);
         let replica = of_resource.get("service.instance.id").cloned().unwrap_or_default();
@@ -120,6 +158,10 @@ async fn take(State(spans): State<Arc<Mutex<Vec<Span>>>>, body: Bytes) {
                     .map(|link| (link.trace_id, link.span_id))
                     .collect(),
                 attributes: attributes(span.attributes),
+                took: Duration::from_nanos(span.end_time_unix_nano - span.start_time_unix_nano),
+                failed: span
+                    .status
+                    .is_some_and(|status| status.code == StatusCode::Error as i32),
                 replica: replica.clone(),
             });
         }

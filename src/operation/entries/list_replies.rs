@@ -76,9 +76,14 @@ impl Operation for ListReplies {
             .map(|row| (row.cursor(), row.shown(&self.board)))
             .collect();
         let mut page = Map::new();
-        page::cut(&mut page, "replies", items, false);
+        page::cut(&mut page, "replies", &replies_to(&arguments.thread_id), items, false);
         Ok(Value::Object(page))
     }
+}
+
+/// The list that a cursor of a thread belongs to.
+pub(super) fn replies_to(question: &str) -> String {
+    format!("replies to {question}")
 }
 
 /// Visible replies after a cursor, one more than fits on a page; `None` when their question is not visible. One statement, so that
@@ -110,7 +115,7 @@ pub(super) async fn replies(
             limit $5
         ) r on true
         order by r.created_at, r.entry_id";
-    let (after_us, after_id) = page::after(cursor)?;
+    let (after_us, after_id) = page::after(cursor, &replies_to(question))?;
     let database = reader.ledger.database();
     let unavailable = |error| database_unavailable(&error);
     let mut lent = database.lend().await.map_err(unavailable)?;

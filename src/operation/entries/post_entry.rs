@@ -179,10 +179,11 @@ impl Operation for PostEntry {
         Ok(())
     }
 
-    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<(), Refusal> {
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal> {
         match fate(reader, &self.board, request_id).await? {
             Fate::Deleted => Err(deleted_refusal()),
-            Fate::Visible | Fate::Hidden | Fate::Gone => Ok(()),
+            Fate::Visible | Fate::Hidden => Ok(true),
+            Fate::Gone => Ok(false),
         }
     }
 }

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{check_ticket_id, no_such_ticket};
+use super::{check_ticket_id, is_there, no_such_ticket};
 use crate::ledger::{Effect, NotPrepared, Refused};
+use crate::operation::answer::Refusal;
 use crate::operation::fields::{check_body, check_not_blank, new_id};
-use crate::operation::{Card, Class, Operation, Route, Toolset};
+use crate::operation::{Card, Class, Operation, Reader, Route, Toolset};
 
 /// Adds a comment to a ticket.
 pub struct AddComment;
@@ -86,5 +87,10 @@ impl Operation for AddComment {
 
     fn explain(&self, _: &Refused) -> (String, String) {
         no_such_ticket()
+    }
+
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal> {
+        const SQL: &str = "select exists (select from comments where principal = $1 and request_id = $2)";
+        is_there(reader, SQL, request_id).await
     }
 }

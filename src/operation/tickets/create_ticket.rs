@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::TicketStatus;
+use super::{TicketStatus, is_there};
 use crate::ledger::{Effect, NotPrepared};
+use crate::operation::answer::Refusal;
 use crate::operation::fields::{check_body, check_title, new_id};
-use crate::operation::{Card, Class, Operation, Route, Toolset};
+use crate::operation::{Card, Class, Operation, Reader, Route, Toolset};
 
 /// Creates a ticket.
 pub struct CreateTicket {
@@ -93,5 +94,10 @@ impl Operation for CreateTicket {
             tokio::time::sleep(self.work).await;
         }
         Ok(json!({ "ticket_id": new_id("T-") }))
+    }
+
+    async fn on_expired(&self, reader: &Reader<'_>, request_id: &str) -> Result<bool, Refusal> {
+        const SQL: &str = "select exists (select from tickets where principal = $1 and request_id = $2)";
+        is_there(reader, SQL, request_id).await
     }
 }

@@ -49,6 +49,11 @@ struct ShownComment {
     created_at: String,
 }
 
+/// The list that a cursor of this operation belongs to.
+fn comments_of(ticket_id: &str) -> String {
+    format!("comments of {ticket_id}")
+}
+
 #[async_trait]
 impl Operation for GetTicket {
     type Arguments = GetTicketArguments;
@@ -85,7 +90,7 @@ impl Operation for GetTicket {
                   > (coalesce(timestamptz 'epoch' + $2 * interval '1 microsecond', '-infinity'), coalesce($3, ''))
             order by created_at, comment_id
             limit $4";
-        let (after_us, after_id) = page::after(arguments.cursor.as_deref())?;
+        let (after_us, after_id) = page::after(arguments.cursor.as_deref(), &comments_of(&arguments.ticket_id))?;
         let database = reader.ledger.database();
         let unavailable = |error| database_unavailable(&error);
         let mut lent = database.lend().await.map_err(unavailable)?;
@@ -126,7 +131,13 @@ impl Operation for GetTicket {
                 item,
             )
         });
-        page::cut(&mut shown, "comments", items.collect(), first);
+        page::cut(
+            &mut shown,
+            "comments",
+            &comments_of(&arguments.ticket_id),
+            items.collect(),
+            first,
+        );
         Ok(Value::Object(shown))
     }
 }

@@ -52,6 +52,9 @@ struct ListedTicket {
     created_at: String,
 }
 
+/// The list that a cursor of this operation belongs to, whatever is looked for in it.
+const LIST: &str = "tickets";
+
 #[async_trait]
 impl Operation for ListTickets {
     type Arguments = ListTicketsArguments;
@@ -95,7 +98,7 @@ impl Operation for ListTickets {
                   > (coalesce(timestamptz 'epoch' + $3 * interval '1 microsecond', '-infinity'), coalesce($4, ''))
             order by created_at, ticket_id
             limit $5";
-        let (after_us, after_id) = page::after(arguments.cursor.as_deref())?;
+        let (after_us, after_id) = page::after(arguments.cursor.as_deref(), LIST)?;
         let database = reader.ledger.database();
         let unavailable = |error| database_unavailable(&error);
         let mut lent = database.lend().await.map_err(unavailable)?;
@@ -124,7 +127,7 @@ impl Operation for ListTickets {
                     item,
                 )
             });
-        page::cut(&mut shown, "tickets", items.collect(), false);
+        page::cut(&mut shown, "tickets", LIST, items.collect(), false);
         Ok(Value::Object(shown))
     }
 }

@@ -10,7 +10,10 @@ mod twins;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Reader;
+use super::answer::Refusal;
 use super::fields::check_id;
+use super::refusals::database_unavailable;
 
 pub use add_comment::AddComment;
 pub use create_ticket::CreateTicket;
@@ -53,4 +56,18 @@ fn no_such_ticket() -> (String, String) {
         "There is no ticket with this ticket_id. Nothing was done.".to_owned(),
         "Check the ticket_id, for instance with list_tickets.".to_owned(),
     )
+}
+
+/// Whether what the caller created under this request_id is there; `sql` asks for it.
+async fn is_there(reader: &Reader<'_>, sql: &'static str, request_id: &str) -> Result<bool, Refusal> {
+    let database = reader.ledger.database();
+    let unavailable = |error| database_unavailable(&error);
+    let mut lent = database.lend().await.map_err(unavailable)?;
+    let statement = sqlx::query_scalar::<_, bool>(sql)
+        .bind(&*reader.caller.principal)
+        .bind(request_id);
+    let answer = database
+        .within("is_it_there", statement.fetch_one(lent.connection()))
+        .await;
+    lent.answered(answer).map_err(unavailable)
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use reqwest::redirect::Policy;
 use serde::Deserialize;
@@ -15,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 use url::Url;
 
+use super::key::Key;
 use crate::config::access::is_safe_url;
 use crate::unpoisoned;
 
@@ -96,17 +96,6 @@ pub struct Found {
     fetched: Instant,
 }
 
-struct Key {
-    jwk: Jwk,
-    decoding: DecodingKey,
-}
-
-impl Key {
-    fn name(&self) -> Option<&str> {
-        self.jwk.common.key_id.as_deref()
-    }
-}
-
 impl Keys {
     /// Begins to fetch the keys, and does so again from time to time.
     ///
@@ -180,7 +169,7 @@ impl Store {
     fn look(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Found> {
         let known = unpoisoned(self.known.lock());
         let fetched = known.fetched.filter(|fetched| fetched.elapsed() <= KEPT)?;
-        let suitable = || known.keys.iter().filter(|key| suits(&key.jwk, algorithm));
+        let suitable = || known.keys.iter().filter(|key| key.suits(algorithm));
         // Names need not be given, in a token or in the set, where there is only one key that it can be.
         let mut nameless = suitable().filter(|key| kid.is_none() || key.name().is_none());
         let named = suitable().find(|key| kid.is_some() && key.name() == kid);
@@ -269,7 +258,7 @@ impl Store {
         let document: Document = self.get(&url).await?;
         // One key that cannot be read does not make the others useless. None at all is an answer too: an issuer that withdraws
         // every key means it.
-        let mut keys: Vec<Key> = document.keys.into_iter().filter_map(read_key).collect();
+        let mut keys: Vec<Key> = document.keys.into_iter().filter_map(Key::read).collect();
         if keys.is_empty() {
             warn!(
                 url,
@@ -352,40 +341,6 @@ fn metadata_urls(issuer: &str) -> Vec<String> {
         urls.push(format!("{origin}{path}/.well-known/openid-configuration"));
     }
     urls
-}
-
-fn read_key(value: Value) -> Option<Key> {
-    let jwk: Jwk = serde_json::from_value(value).ok()?;
-    // A shared secret has no place in a public document, and would verify what anyone can sign.
-    if matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_)) {
-        return None;
-    }
-    let decoding = DecodingKey::from_jwk(&jwk).ok()?;
-    Some(Key { jwk, decoding })
-}
-
-/// Whether a key may verify a signature of this algorithm.
-fn suits(jwk: &Jwk, algorithm: Algorithm) -> bool {
-    let common = &jwk.common;
-    let named = common
-        .key_algorithm
-        .is_none_or(|named| named.to_string() == format!("{algorithm:?}"));
-    let signs = common
-        .public_key_use
-        .as_ref()
-        .is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
-    let verifies = common
-        .key_operations
-        .as_ref()
-        .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
-    let kind = match (&jwk.algorithm, algorithm) {
-        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES256) => key.curve == EllipticCurve::P256,
-        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES384) => key.curve == EllipticCurve::P384,
-        (AlgorithmParameters::OctetKeyPair(key), Algorithm::EdDSA) => key.curve == EllipticCurve::Ed25519,
-        (AlgorithmParameters::RSA(_), _) => algorithm.family() == jsonwebtoken::AlgorithmFamily::Rsa,
-        _ => false,
-    };
-    named && signs && verifies && kind
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod address;
 mod challenge;
+mod key;
 mod keys;
 mod oauth;
 mod seats;
