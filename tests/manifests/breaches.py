@@ -275,7 +275,7 @@ def a_balancer_that_repeats_503(world):
 
 @breach("compose_repeats", "compose")
 def a_balancer_with_a_small_buffer(world):
-    world.nginx = world.nginx.replace("client_body_buffer_size 1m", "client_body_buffer_size 16k")
+    world.nginx = world.nginx.replace("client_body_buffer_size 256k", "client_body_buffer_size 16k")
 
 
 @breach("compose_repeats", "compose")
@@ -286,3 +286,82 @@ def a_replica_that_is_killed_too_early(world):
 @breach("compose_settings", "compose")
 def a_setting_that_the_program_does_not_have(world):
     world.compose["services"]["replica-1"]["environment"]["WAIT_SECONDS"] = 20
+
+
+@breach("operator")
+def an_operator_that_does_not_know_a_field(world):
+    world.runbook = world.runbook.replace("operator (1.28 or newer", "operator (1.27 or newer")
+
+
+@breach("hands")
+def a_psql_that_goes_on_after_a_failure(world):
+    world.runbook = world.runbook.replace("psql -v ON_ERROR_STOP=1 -U postgres -d", "psql -U postgres -d")
+
+
+@breach("hands")
+def a_restore_as_nobody(world):
+    world.runbook = world.runbook.replace("pg_restore --username=postgres", "pg_restore")
+
+
+@breach("ways_in")
+def a_route_to_a_balancer_that_nobody_opened(world):
+    world.one("HTTPRoute", "ticket-ledger")["spec"]["rules"][0]["backendRefs"] = [{"name": "ticket-ledger-balancer", "port": 8080}]
+
+
+@breach("ways_in", "production-balanced")
+def a_balancer_behind_a_closed_policy(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-from-gateway")["spec"]
+    policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"] = "service"
+    policy["ingress"][0]["ports"][0]["port"] = 8000
+
+
+@breach("ways_in", "production-ingress")
+def an_ingress_in_another_namespace(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-from-ingress")["spec"]
+    policy["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] = "traefik"
+
+
+@breach("repeats", "production-balanced")
+def a_route_that_leaves_the_balancer_no_time(world):
+    world.kind("HTTPRoute")[0]["spec"]["rules"][0]["timeouts"]["backendRequest"] = "25s"
+
+
+@breach("memory")
+def more_bodies_than_the_memory_holds(world):
+    setting(world, "MAX_BODY_BYTES", "1048576")
+
+
+@breach("memory", "production-balanced")
+def a_balancer_with_a_worker_for_each_processor(world):
+    world.nginx = world.nginx.replace("worker_processes 2", "worker_processes auto")
+
+
+@breach("memory", "local")
+def a_balancer_that_refuses_long_heads(world):
+    world.nginx = world.nginx.replace("large_client_header_buffers 1 64k", "large_client_header_buffers 4 8k")
+
+
+@breach("door_of_postgres")
+def a_postgres_for_everybody(world):
+    world.docs.remove(world.one("NetworkPolicy", "ticket-ledger-postgres"))
+
+
+@breach("door_of_postgres")
+def a_postgres_for_the_namespace(world):
+    world.one("NetworkPolicy", "ticket-ledger-postgres")["spec"]["ingress"][0]["from"].append({"podSelector": {}})
+
+
+@breach("selectors")
+def a_policy_for_another_cluster(world):
+    policy = world.one("NetworkPolicy", "ticket-ledger-postgres")["spec"]
+    policy["podSelector"]["matchLabels"]["cnpg.io/cluster"] = "another"
+
+
+@breach("watched")
+def rules_that_were_changed_in_one_place(world):
+    world.one("PrometheusRule", "ticket-ledger")["spec"]["groups"][0]["rules"].pop()
+
+
+@breach("watched")
+def a_dashboard_that_nobody_installs(world):
+    world.docs.remove(world.one("ConfigMap", "ticket-ledger-dashboard"))

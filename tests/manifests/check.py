@@ -17,16 +17,17 @@ import kubernetes_validate
 import yaml
 
 import laws_of_data  # noqa: F401, because it adds its laws to LAWS
+import laws_of_ways  # noqa: F401, likewise
 from breaches import BREACHES
 from laws import LAWS
 from laws_of_compose import COMPOSE_LAWS
 from references import misnamed
 from world import World, label
 
-OVERLAYS = ("local", "production", "production-ingress", "load-test")
+OVERLAYS = ("local", "production", "production-ingress", "production-balanced", "load-test")
 # The oldest version that the manifests are meant for, and the newest that the validator knows.
 VERSIONS = ("1.34", kubernetes_validate.latest_version())
-CUSTOM = ("HTTPRoute", "ServiceMonitor", "Cluster")
+CUSTOM = ("HTTPRoute", "ServiceMonitor", "PrometheusRule", "Cluster")
 
 
 def main(kubectl, root, crds):
@@ -72,7 +73,12 @@ def overlay(name, kubectl, root):
     maps = [doc["data"] for doc in docs if doc["kind"] == "ConfigMap"]
     nginx = next((data["nginx.conf"] for data in maps if "nginx.conf" in data), "")
     roles = (root / "deploy/postgres/roles.sql").read_text()
-    return World(name, docs=docs, nginx=nginx, roles=roles, settings_known=known(root))
+    texts = {
+        "runbook": (root / "deploy/README.md").read_text(),
+        "operator": (root / "deploy/kubernetes/components/cloudnative-pg/kustomization.yaml").read_text(),
+    }
+    alerts = yaml.safe_load((root / "deploy/observability/alerts.yaml").read_text())
+    return World(name, docs=docs, nginx=nginx, roles=roles, alerts=alerts, settings_known=known(root), **texts)
 
 
 def compose(root):

@@ -188,11 +188,14 @@ def selectors(world):
         wanted = doc["spec"].get("selector")
         if wanted and not selects(wanted, pod(doc)["metadata"]["labels"]):
             yield f"{label(doc)} does not select its own pods"
+    # The operator's pods, which are in no manifest, have their cluster's name.
+    operated = [{"cnpg.io/cluster": doc["metadata"]["name"]} for doc in world.kind("Cluster")]
     for doc in world.kind("NetworkPolicy"):
-        if not any(selects(doc["spec"]["podSelector"], one["metadata"]["labels"]) for one in templates):
+        labels = [one["metadata"]["labels"] for one in templates] + operated
+        if not any(selects(doc["spec"]["podSelector"], one) for one in labels):
             yield f"{label(doc)} selects no pods"
     for doc in world.kind("ServiceMonitor"):
-        found = [one for one in world.kind("Service") if selects(doc["spec"]["selector"], one["metadata"]["labels"])]
+        found = [one for one in world.kind("Service") if selects(doc["spec"]["selector"], one["metadata"].get("labels", {}))]
         ports = {port["name"] for one in found for port in one["spec"]["ports"]}
         if not found or any(one["port"] not in ports for one in doc["spec"]["endpoints"]):
             yield f"{label(doc)} scrapes nothing"

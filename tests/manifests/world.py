@@ -15,6 +15,11 @@ class World:
     compose: dict = field(default_factory=dict)
     nginx: str = ""
     roles: str = ""
+    # The runbook, and what components/cloudnative-pg says of itself.
+    runbook: str = ""
+    operator: str = ""
+    # deploy/observability/alerts.yaml.
+    alerts: dict = field(default_factory=dict)
     settings_known: frozenset = frozenset()
 
     @property
@@ -43,7 +48,7 @@ class World:
     def settings(self):
         """The settings that the service's pods share, as a dict; those of the first replica in the compose file."""
         if self.compose:
-            return {"MAX_BODY_BYTES": 1048576, **self.compose["services"]["replica-1"]["environment"]}
+            return self.compose["services"]["replica-1"]["environment"]
         source = container(self.service)["envFrom"][0]["configMapRef"]["name"]
         return self.one("ConfigMap", source)["data"]
 
