@@ -187,7 +187,9 @@ async fn a_history_in_which_nothing_happened_shows_nothing() {
     let history = folder.history();
     let text = std::fs::read_to_string(&history).expect("a history");
     let lines: Vec<_> = text.lines().collect();
-    std::fs::write(&history, format!("{}\n{}\n", lines[0], lines[lines.len() - 1])).expect("writes");
+    // Interrupted before its first call; of a run that came to its end all that is in the tables must have been sent.
+    let end = lines[lines.len() - 1].replace("\"interrupted\":false", "\"interrupted\":true");
+    std::fs::write(&history, format!("{}\n{end}\n", lines[0])).expect("writes");
     let checked = command(PROGRAM, &["check", history.to_str().expect("a path")])
         .output()
         .await;

@@ -57,15 +57,15 @@ pub struct RunArguments {
     seed: Option<u64>,
 
     /// The replicas' lease, in ms; with a target, what it is set to
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = a_day())]
     lease_ms: u64,
 
     /// The replicas' wait, in ms; with a target, what it is set to
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, value_parser = a_day())]
     wait_ms: u64,
 
     /// How long create_ticket works, in ms; 0: it is settled in one step; with a target, what it is set to
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = a_day())]
     work_ms: u64,
 
     /// How many writes the replicas allow each source in an hour; 0: any number. Of ten requests, nine come from many sources
@@ -174,6 +174,11 @@ impl RunArguments {
         }
         Ok(())
     }
+}
+
+/// Milliseconds, of which the replicas' own limits are what counts: so few that nothing overflows before they are asked.
+fn a_day() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=86_400_000)
 }
 
 /// What is said of --faults.
