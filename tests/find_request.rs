@@ -158,6 +158,37 @@ async fn what_runs_is_running_what_lost_its_replica_is_abandoned_and_what_kept_d
 }
 
 #[tokio::test]
+async fn what_is_done_between_two_looks_is_done_and_not_long_ago() {
+    let scene = Scene::new().await;
+    let [replica] = scene.replicas().await;
+    let created = replica.tool("create_ticket", ticket("late", "Late")).await;
+    for sql in ["create table kept as select * from requests", "delete from requests"] {
+        sqlx::query(sql).execute(&scene.sql).await.expect("it is not recorded");
+    }
+    // It has found no row when it comes to the tickets, and has to wait there until both are committed.
+    let mut settling = scene.sql.acquire().await.expect("a connection");
+    sqlx::raw_sql("begin; lock table tickets in access exclusive mode")
+        .execute(&mut *settling)
+        .await
+        .expect("it is locked");
+    let settles = async {
+        let waiting =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        eventually("find_request looks at the tickets", || async {
+            (scene.count(waiting).await == 1).then_some(())
+        })
+        .await;
+        sqlx::raw_sql("insert into requests select * from kept; commit")
+            .execute(&mut *settling)
+            .await
+            .expect("it is settled");
+    };
+    let (found, ()) = tokio::join!(replica.find("late"), settles);
+    assert_eq!(found["status"], "done", "{found}");
+    assert_eq!(found["result"]["ticket_id"], created["ticket_id"]);
+}
+
+#[tokio::test]
 async fn minted_request_ids_are_new_in_order_and_recorded_nowhere() {
     let scene = Scene::new().await;
     let [replica] = scene.replicas().await;

@@ -9,7 +9,7 @@ use crate::support::load::{Ended, Folder, command, run, turn};
 const CALM: &str = "--faults none --calls 600 --at-least 3 --lease-ms 1000 --wait-ms 12000 --work-ms 100";
 /// Callers leave during the work, and some of them for good. They are few, so that the work has begun by then.
 const LEAVING: &str =
-    "--faults none --calls 1200 --callers 12 --limit-per-source 0 --lease-ms 1000 --wait-ms 6000 --work-ms 200";
+    "--faults none --calls 4000 --callers 12 --limit-per-source 0 --lease-ms 1000 --wait-ms 6000 --work-ms 200";
 /// Replicas stand still past their lease while others take their claims over.
 const PAUSES: &str =
     "--faults pause --fault-every-ms 300 --each-fault 5 --calls 600 --lease-ms 1000 --wait-ms 6000 --work-ms 200";

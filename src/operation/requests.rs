@@ -98,19 +98,26 @@ impl Operation for FindRequest {
             principal: Arc::clone(&reader.caller.principal),
             request_id: arguments.request_id.as_str().into(),
         };
-        let found = reader
-            .ledger
-            .find(&key, minted_ms(&arguments.request_id))
-            .await
-            .map_err(|error| database_unavailable(&error))?;
+        let minted_ms = minted_ms(&arguments.request_id);
+        let look = async || {
+            let found = reader.ledger.find(&key, minted_ms).await;
+            found.map_err(|error| database_unavailable(&error))
+        };
         let mut answer = json!({ "request_id": arguments.request_id });
+        let mut found = look().await?;
+        let mut is_there = false;
+        if found.is_err() {
+            for tool in reader.registry.iter() {
+                is_there |= tool.on_expired(reader, &arguments.request_id).await?;
+            }
+            // It may have been done between the two looks, and then it is recorded; rows go long after that.
+            if is_there {
+                found = look().await?;
+            }
+        }
         let seen = match found {
             Ok(seen) => seen,
             Err(too_old) => {
-                let mut is_there = false;
-                for tool in reader.registry.iter() {
-                    is_there |= tool.on_expired(reader, &arguments.request_id).await?;
-                }
                 if is_there {
                     answer["status"] = json!("expired");
                     answer["recorded"] = json!(true);
