@@ -100,7 +100,7 @@ async fn after_its_row_was_swept_the_second_guard_answers_expired_and_there_is_o
         assert_eq!(house.call("anna", tool, arguments()).await.what, "done");
         age(&scene, tool, "31 days").await;
         assert_eq!(sweep(&scene, true).await, (0, 1, 0));
-        // An operation that can look for what it made knows more than the ledger.
+        // A ticket's tool says that it is there; the notes' says nothing of it.
         let found = if tool == "create_ticket" { "expired" } else { "unknown" };
         assert_eq!(house.find("anna", tool).await["status"], found);
         for _ in 0..2 {

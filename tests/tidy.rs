@@ -291,6 +291,7 @@ const LISTED: &[(&str, &[&str])] = &[
             "Dockerfile",
             "check",
             "under-kills",
+            "monitoring/alerts",
             "delete-pods",
         ],
     ),
