@@ -7,14 +7,21 @@ use super::oauth::{ALL, refused, start};
 use crate::support::calls::ticket;
 use crate::support::eventually;
 use crate::support::issuer::{Issuer, Signer};
+use crate::support::replica::Replica;
 use crate::support::scene::Scene;
+
+/// An issuer that publishes these keys, and a replica that asks it.
+async fn with(keys: &[&Signer]) -> (Scene, Issuer, Replica) {
+    let scene = Scene::new().await;
+    let issuer = Issuer::with(keys).await;
+    let replica = start(&scene, &issuer.url).ready().await;
+    (scene, issuer, replica)
+}
 
 #[tokio::test]
 async fn new_keys_are_fetched_when_a_token_names_one_and_old_ones_are_forgotten() {
-    let scene = Scene::new().await;
     let (old, new, never) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("never"));
-    let issuer = Issuer::with(&[&old]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
+    let (_scene, issuer, replica) = with(&[&old]).await;
     let (before, after) = (
         old.token(&issuer.claims("anna", ALL)),
         new.token(&issuer.claims("anna", ALL)),
@@ -45,10 +52,8 @@ async fn new_keys_are_fetched_when_a_token_names_one_and_old_ones_are_forgotten(
 
 #[tokio::test]
 async fn an_issuer_that_withdraws_every_key_is_believed() {
-    let scene = Scene::new().await;
     let (key, unknown) = (Signer::es256("a"), Signer::es256("b"));
-    let issuer = Issuer::with(&[&key]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
+    let (_scene, issuer, replica) = with(&[&key]).await;
     let token = key.token(&issuer.claims("anna", ALL));
     assert_eq!(replica.by(&token).create("k", "Before").await.status, 201);
     issuer.publish(&[]);
@@ -61,10 +66,8 @@ async fn an_issuer_that_withdraws_every_key_is_believed() {
 
 #[tokio::test]
 async fn a_key_that_is_replaced_under_its_name_is_fetched_when_a_token_is_signed_with_the_new_one() {
-    let scene = Scene::new().await;
     let (old, new, never) = (Signer::es256("a"), Signer::es256("a"), Signer::es256("a"));
-    let issuer = Issuer::with(&[&old]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
+    let (_scene, issuer, replica) = with(&[&old]).await;
     let (before, after) = (
         old.token(&issuer.claims("anna", ALL)),
         new.token(&issuer.claims("anna", ALL)),
@@ -126,10 +129,8 @@ async fn a_key_without_a_name_is_taken_where_it_is_the_only_one_and_many_keys_ar
 
 #[tokio::test]
 async fn callers_go_on_while_the_issuer_is_down_and_nobody_new_is_called_a_liar() {
-    let scene = Scene::new().await;
     let (key, new) = (Signer::es256("a"), Signer::es256("b"));
-    let issuer = Issuer::with(&[&key]).await;
-    let replica = start(&scene, &issuer.url).ready().await;
+    let (scene, issuer, replica) = with(&[&key]).await;
     let (known, unknown) = (
         key.token(&issuer.claims("anna", ALL)),
         new.token(&issuer.claims("anna", ALL)),
